@@ -1,0 +1,121 @@
+"""Forward mode: tangents, pushed from older nodes to younger ones.
+
+For an entry θ, the tangent of a node n is ṅ = ∂n/∂θ. A node y with inputs x has ẏ = Σ ∂y/∂x · ẋ. Nothing new has to be
+declared for it, since a reverse rule is the linear map g ↦ g · ∂y/∂x, and forward mode needs its transpose:
+
+- elementwise: ∂y/∂x is diagonal, so the rule is its own transpose: apply it to ẋ;
+- linear in x: ∂y/∂x · ẋ is the operation itself, applied to ẋ;
+- otherwise: record the rule as a function of g, and run the chain rule over that record, from ẋ to g;
+- a fused primitive: push the tangents through its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from chainrule.autograd.graph import ancestors, options_of
+from chainrule.autograd.modes import MODE, Mode
+from chainrule.autograd.reverse import chain_rule, missing_rule, quiet, zero_where_zero
+from chainrule.autograd.tensor import Tensor, value_of
+
+
+def push_forward(nodes: Iterable[Tensor], seeds: Mapping[Tensor, Any], record: bool = False) -> dict[Tensor, Any]:
+    """The tangents of all `nodes` (oldest first) that depend on the seeded ones.
+
+    Args:
+        seeds: tangents to start from, each of the shape of its node.
+        record: compute with Tensors, so that the tangents can be differentiated again; the graph must be `opened`.
+    """
+    tangents: dict[Tensor, Any] = dict(seeds)
+    with quiet():
+        for node in nodes:
+            if node in seeds or node.primitive is None:
+                continue
+            inward = [tangents.get(x) if isinstance(x, Tensor) else None for x in node.inputs]
+            if any(tangent is not None for tangent in inward):
+                tangents[node] = push(node, inward, record)
+    return tangents
+
+
+def push(node: Tensor, inward: list[Any], record: bool = False) -> Any:
+    """ẏ = Σ ∂y/∂x · ẋ over the inputs that have a tangent (the others are None)."""
+    primitive = node.primitive
+    assert primitive is not None
+    y, inputs = (node, node.inputs) if record else (node._data, node.values)
+    if primitive.definition is not None and not record:
+        tangent = _through_definition(node, inward)
+    elif primitive.linear == "all":
+        parts = [np.zeros_like(value_of(x)) if dx is None else dx for x, dx in zip(inputs, inward, strict=True)]
+        tangent = primitive.forward(*parts, **node.options) if not record else primitive(*parts, **node.options)
+    else:
+        tangent = None
+        for position, dx in enumerate(inward):
+            if dx is None:
+                continue
+            if primitive.linear == "each":
+                apply = primitive if record else primitive.forward
+                part = apply(*inputs[:position], dx, *inputs[position + 1 :], **node.options)
+            elif primitive.elementwise:
+                part = _through_diagonal(node, position, dx, y, inputs)
+            else:
+                part = _through_transpose(node, position, dx, y, inputs, record)
+            tangent = part if tangent is None else tangent + part
+    if tangent.dtype != node.dtype:
+        tangent = tangent.astype(node.dtype)
+    return tangent
+
+
+def _through_diagonal(node: Tensor, position: int, dx: Any, y: Any, inputs: tuple[Any, ...]) -> Any:
+    """The rule applied to ẋ; a zero tangent stays zero even where the derivative is infinite."""
+    assert node.primitive is not None
+    rule = node.primitive.rules[position]
+    if rule is None:
+        raise TypeError(missing_rule(node, node.inputs[position]))
+    if dx.shape != node.shape:
+        dx = np.broadcast_to(dx, node.shape)
+    return zero_where_zero(dx, rule(dx, y, *inputs, **node.options))
+
+
+def _through_transpose(node: Tensor, position: int, dx: Any, y: Any, inputs: tuple[Any, ...], record: bool) -> Any:
+    """The transpose of the rule, applied to ẋ: the derivative of ⟨rule(g), ẋ⟩ with respect to g."""
+    primitive = node.primitive
+    assert primitive is not None
+    token = MODE.set(Mode(dtype=MODE.get().dtype))
+    try:
+        g = Tensor(np.ones(node.shape, node.dtype), requires_grad=True)
+        if primitive.joint is not None:
+            contribution = primitive.joint(g, y, *inputs, **node.options)[position]
+        elif (rule := primitive.rules[position]) is not None:
+            contribution = rule(g, y, *inputs, **node.options)
+        else:
+            raise TypeError(missing_rule(node, node.inputs[position]))
+        if contribution is g:
+            return dx
+        relevant = {g}
+        for inner in ancestors(contribution):
+            if any(isinstance(x, Tensor) and x in relevant for x in inner.inputs):
+                relevant.add(inner)
+        for step in chain_rule(contribution, dx, relevant, record):
+            if step.node is g:
+                return step.adjoint
+    finally:
+        MODE.reset(token)
+    return np.zeros(node.shape, node.dtype)
+
+
+def _through_definition(node: Tensor, inward: list[Any]) -> Any:
+    """The tangent pushed through the nodes of the definition of a fused primitive."""
+    primitive = node.primitive
+    assert primitive is not None
+    assert primitive.definition is not None
+    token = MODE.set(Mode(dtype=MODE.get().dtype))
+    try:
+        inputs = [x if dx is None else Tensor(x, requires_grad=True) for x, dx in zip(node.values, inward, strict=True)]
+        y = primitive.definition(*inputs, **options_of(node))
+    finally:
+        MODE.reset(token)
+    seeds = {x: dx for x, dx in zip(inputs, inward, strict=True) if dx is not None}
+    return push_forward(ancestors(y), seeds)[y]

@@ -1,0 +1,120 @@
+"""Questions about a recorded graph: its nodes in order, a node by name, the graph with its fused nodes opened, a replay."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from chainrule.autograd.modes import MODE, Mode
+from chainrule.autograd.tensor import Tensor, creation_order
+
+_new_tensor = Tensor.__new__
+
+
+def ancestors(output: Tensor) -> list[Tensor]:
+    """Every node that gradients from `output` reach, itself included, oldest first: a topological order."""
+    seen = {output}
+    unread = [output]
+    while unread:
+        for x in unread.pop().inputs:
+            if isinstance(x, Tensor) and x.requires_grad and x not in seen:
+                seen.add(x)
+                unread.append(x)
+    return sorted(seen, key=attrgetter("index"))
+
+
+def find(output: Tensor, name: str) -> Tensor:
+    """The node of the graph of `output` called `name`: a full path, or the end of just one.
+
+    Raises KeyError with the names there are, if none or several fit.
+    """
+    nodes = ancestors(output)
+    fitting = [node for node in nodes if node.path == name] or [
+        node for node in nodes if node.label == name or node.path.endswith("." + name)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    paths = [node.path for node in nodes if node.name]
+    if fitting:
+        raise KeyError(f"{name!r} is the name of {len(fitting)} nodes: {', '.join(n.path for n in fitting[:20])}.")
+    close = difflib.get_close_matches(name, paths, n=3)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    shown = ", ".join(paths[:40]) + (f", and {len(paths) - 40} more" if len(paths) > 40 else "")
+    raise KeyError(f"No node is called {name!r}.{hint} The names are: {shown or '(none)'}.")
+
+
+def opened(output: Tensor, everything: bool = True) -> tuple[Tensor, dict[Tensor, Tensor]]:
+    """The same graph with its fused nodes replaced by their definitions, node by node.
+
+    Args:
+        everything: open all fused nodes, and those inside them; else only those whose definition names nodes worth seeing
+            (attention's S and A).
+    Returns:
+        the output in the new graph, and for each node that had to be made anew, the new one. Leaves stay the same objects.
+    """
+    renewed: dict[Tensor, Tensor] = {}
+    for node in ancestors(output):
+        primitive = node.primitive
+        if primitive is None:
+            continue
+        open_it = primitive.definition is not None and (everything or primitive.named_inside)
+        if open_it or any(isinstance(x, Tensor) and x in renewed for x in node.inputs):
+            inputs = tuple(renewed.get(x, x) if isinstance(x, Tensor) else x for x in node.inputs)
+            renewed[node] = _from_definition(node, inputs, everything) if open_it else _with_inputs(node, inputs)
+    return renewed.get(output, output), renewed
+
+
+def _from_definition(node: Tensor, inputs: tuple[Any, ...], everything: bool) -> Tensor:
+    """The node computed anew by its primitive's definition, in the node's scope and at its source line."""
+    assert node.primitive is not None
+    assert node.primitive.definition is not None
+    start = next(creation_order)
+    token = MODE.set(Mode(open_fused=everything, scope=node.scope, dtype=MODE.get().dtype))
+    try:
+        new: Tensor = node.primitive.definition(*inputs, **options_of(node))
+    finally:
+        MODE.reset(token)
+    inside = [new]
+    for made in inside:
+        if made.index > start and made.source is None:
+            made.source = node.source
+            inside.extend(x for x in made.inputs if isinstance(x, Tensor))
+    if new.index > start and node.name:
+        new.name = node.name
+    return new
+
+
+def options_of(node: Tensor) -> dict[str, Any]:
+    """The options the operation was called with, without what its kernel saved for the rules."""
+    return {key: value for key, value in node.options.items() if key != "saved"}
+
+
+def _with_inputs(node: Tensor, inputs: tuple[Any, ...]) -> Tensor:
+    """The same node on other inputs of equal values."""
+    new = _new_tensor(Tensor)
+    for slot in ("_data", "_retain", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
+        setattr(new, slot, getattr(node, slot))
+    new.inputs = inputs
+    new.index = next(creation_order)
+    return new
+
+
+def replay(output: Tensor, replaced: Mapping[Tensor, Any]) -> Any:
+    """The value `output` would have if these nodes had these values, computed afresh by the recorded operations.
+
+    The values may be of another dtype, such as complex for the complex step. Recorded constants (masks, dropout) stay.
+    """
+    values: dict[Tensor, Any] = dict(replaced)
+    for node in ancestors(output):
+        primitive = node.primitive
+        if primitive is None or node in values:
+            continue
+        if any(isinstance(x, Tensor) and x in values for x in node.inputs):
+            inputs = [
+                values.get(x, value) if isinstance(x, Tensor) else value
+                for x, value in zip(node.inputs, node.values, strict=True)
+            ]
+            values[node] = primitive(*inputs, **options_of(node))
+    return values.get(output, output.data)

@@ -1,0 +1,275 @@
+"""Reverse mode: the chain rule, walked from the output to the leaves.
+
+There is one loop, `chain_rule`. `backward()` runs it to its end; the debugger, the ledger and the pictures read the same
+steps. To watch it work, put a breakpoint at the line that calls `rule`, with a condition such as `node.name == "S"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from chainrule.autograd.broadcasting import unbroadcast
+from chainrule.autograd.graph import ancestors, opened
+from chainrule.autograd.modes import enable_grad
+from chainrule.autograd.rules import Primitive, tracked
+from chainrule.autograd.tensor import Source, Tensor, value_of
+
+
+class Step(NamedTuple):
+    """What the chain rule did at one node.
+
+    Attributes:
+        node: the node; a leaf has an adjoint and no contributions.
+        adjoint: ∂L/∂node, complete.
+        contributions: by input, what this node added to that input's adjoint; None where no gradient flows.
+        before: by input, that adjoint before the contribution; None if nothing had arrived yet.
+    """
+
+    node: Tensor
+    adjoint: Any
+    contributions: Sequence[Any]
+    before: Sequence[Any]
+
+    @property
+    def after(self) -> list[Any]:
+        """By input, its adjoint after the contribution; None where no gradient flows."""
+        return [
+            contribution if earlier is None else earlier + contribution
+            for contribution, earlier in zip(self.contributions, self.before, strict=True)
+        ]
+
+    @property
+    def source(self) -> Source | None:
+        """The line of code that made the node, if it was recorded."""
+        return self.node.source
+
+    def __repr__(self) -> str:
+        to = ", ".join(x.label for x in self.node.inputs if tracked(x))
+        return f"Step({self.node.label}{f' -> {to}' if to else ''})"
+
+
+_new_step = tuple.__new__  # a NamedTuple without its constructor's overhead: there is one for every node
+
+
+def chain_rule(
+    output: Tensor, seed: Any, relevant: set[Tensor] | None = None, record: bool = False, guard: bool = True
+) -> Iterator[Step]:
+    """Walk the graph from `output` in reverse creation order, and yield a `Step` for every node.
+
+    For a node y with adjoint ȳ = ∂L/∂y, each input x receives the contribution ȳ · ∂y/∂x, computed by the rule of the
+    node's primitive; the adjoint of x is the sum of its contributions. Every user of a node is younger than the node, so
+    when a node's turn comes its adjoint is complete.
+
+    Args:
+        output: where to start. seed: ∂L/∂output, usually 1.
+        relevant: visit only these nodes; None for all that gradients flow to.
+        record: give the rules Tensors instead of arrays, so that the adjoints can be differentiated again.
+        guard: where an adjoint is 0 and an elementwise derivative infinite, let the contribution be 0 and not NaN. It costs
+            a pass over every contribution, so callers that see only the last gradients ask for it when those are not finite.
+    """
+    adjoints: dict[Tensor, Any] = {output: seed}
+    frontier = [(-output.index, output)]  # the nodes that have an adjoint; the youngest comes out first
+    while frontier:
+        node = heappop(frontier)[1]
+        adjoint = adjoints.pop(node)
+        contributions: list[Any] = []
+        before: list[Any] = []
+        primitive = node.primitive
+        if primitive is not None:
+            y: Any
+            if record:
+                y, inputs = node, node.inputs
+            else:
+                y, inputs = node._data, node.values
+                adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
+            options, joint, guarded = node.options, primitive.joint, guard and primitive.elementwise
+            rules: Any = primitive.rules if joint is None else joint(adjoint, y, *inputs, **options)
+            for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
+                contribution = earlier = None
+                if isinstance(x, Tensor) and x.requires_grad and (relevant is None or x in relevant):
+                    if joint is not None:
+                        contribution = rule
+                    elif rule is None:
+                        raise TypeError(missing_rule(node, x))
+                    else:
+                        contribution = rule(adjoint, y, *inputs, **options) if options else rule(adjoint, y, *inputs)
+                    data = x._data
+                    if guarded and contribution is not adjoint:
+                        contribution = zero_where_zero(adjoint, contribution)
+                    if contribution.shape != data.shape or contribution.dtype is not data.dtype:
+                        contribution = fitted(contribution, x, primitive)
+                    earlier = adjoints.get(x)
+                    if earlier is None:
+                        adjoints[x] = contribution
+                        heappush(frontier, (-x.index, x))
+                    else:
+                        adjoints[x] = earlier + contribution
+                contributions.append(contribution)
+                before.append(earlier)
+        yield _new_step(Step, (node, adjoint, contributions, before))
+
+
+def all_finite(g: Any) -> bool:
+    """False if an entry is NaN or infinite (or so large that its square is): one pass, at the speed of a dot product."""
+    g = value_of(g)
+    return isfinite(np.vdot(g, g))
+
+
+def zero_where_zero(g: Any, product: Any) -> Any:
+    """`product` = g · derivative, with 0 where g is 0 and the derivative infinite or NaN: a zero adjoint contributes zero.
+
+    It happens in the branch not taken of `np.where(x > 0, np.sqrt(x), 0)`.
+    """
+    if all_finite(product):
+        return product
+    return np.where((value_of(g) == 0) & ~np.isfinite(value_of(product)), 0, product)
+
+
+def fitted(contribution: Any, x: Tensor, primitive: Primitive) -> Any:
+    """The contribution in the shape and dtype of its input `x`; an elementwise one is summed down from the output's shape."""
+    if primitive.elementwise:
+        contribution = unbroadcast(contribution, x._data.shape)
+    if contribution.shape != x._data.shape:
+        raise ValueError(
+            f"A contribution has the shape of its input; a rule of {primitive.name} returned {contribution.shape} for "
+            f"{x.label} of shape {x.shape}."
+        )
+    return contribution if contribution.dtype == x._data.dtype else contribution.astype(x._data.dtype)
+
+
+def missing_rule(node: Tensor, x: Tensor) -> str:
+    assert node.primitive is not None
+    name = node.primitive.input_name(next(i for i, input_ in enumerate(node.inputs) if input_ is x))
+    return (
+        f"{node.primitive.name} has no derivative with respect to {name!r}, yet {x.label} requires a gradient. "
+        f"Pass a plain array there, or declare @{node.primitive.name}.rule({name!r}, …)."
+    )
+
+
+def quiet() -> np.errstate:
+    """Rules meet 0/0 and overflow in branches not taken; what they return there is settled, so no warning is owed."""
+    return np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore")
+
+
+def seed_for(output: Tensor, gradient: ArrayLike | None) -> Any:
+    """The adjoint to start from: `gradient`, checked, or 1 for a single number."""
+    if not isinstance(output, Tensor):
+        raise TypeError(f"Gradients start from a Tensor; got {type(output).__name__}.")
+    if not output.requires_grad:
+        raise ValueError(
+            f"{output.path} does not depend on anything that requires a gradient. "
+            "Create the leaves with requires_grad=True, outside no_grad()."
+        )
+    if gradient is None:
+        if output.size != 1:
+            raise ValueError(
+                f"Without a gradient argument, backward starts from a single number; {output.path} has shape {output.shape}. "
+                "Reduce it to a loss, for example with np.sum, or pass gradient=∂L/∂output."
+            )
+        return np.ones(output.shape, output.dtype)
+    if isinstance(gradient, Tensor):
+        seed: Any = gradient
+    else:
+        seed = np.array(gradient, dtype=output.dtype)
+    if seed.shape != output.shape:
+        raise ValueError(f"gradient must have the shape {output.shape} of {output.path}; got {seed.shape}.")
+    return seed
+
+
+def backward_steps(output: Tensor, gradient: ArrayLike | None = None, *, create_graph: bool = False) -> Iterator[Step]:
+    """The chain rule from `output`, one `Step` at a time; no `.grad` is touched."""
+    seed = seed_for(output, gradient)
+    if create_graph:
+        output, _ = opened(output)
+    steps = chain_rule(output, Tensor(seed) if create_graph else seed, record=create_graph)
+
+    def walk() -> Iterator[Step]:
+        while True:
+            with quiet():
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
+    return walk()
+
+
+def backward(
+    output: Tensor, gradient: ArrayLike | None = None, *, create_graph: bool = False, retain_grad: bool = False
+) -> None:
+    """Add ∂output/∂leaf to the `.grad` of every leaf that requires a gradient.
+
+    Args:
+        output: a single number, unless `gradient` (∂L/∂output, of its shape) is given.
+        create_graph: record the computation, so that the gradients (then Tensors) can be differentiated again.
+        retain_grad: leave each interior node's adjoint in its `.grad` too, replacing what was there.
+    Raises:
+        ValueError: if nothing requires a gradient, or the output is not a single number and no gradient is given.
+    """
+    seed = seed_for(output, gradient)
+    if create_graph:
+        output, _ = opened(output)
+        seed = seed if isinstance(seed, Tensor) else Tensor(seed)
+    else:
+        seed = value_of(seed)
+
+    def kept(guard: bool) -> list[Step]:
+        steps = chain_rule(output, seed, record=create_graph, guard=guard)
+        return [step for step in steps if step[0].primitive is None or retain_grad or step[0]._retain]
+
+    with quiet(), enable_grad():
+        steps = kept(guard=False)
+        if not all(all_finite(step.adjoint) for step in steps):
+            steps = kept(guard=True)
+        if create_graph:
+            for node, adjoint, *_ in steps:
+                node.grad = adjoint if node.primitive or node.grad is None else node.grad + adjoint
+        else:
+            deliver(steps)
+
+
+def deliver(steps: Iterable[Step]) -> None:
+    """Add each leaf's adjoint to its `.grad`, and replace each interior node's. Gradients never alias each other."""
+    adopted: set[int] = set()
+    for node, adjoint, *_ in steps:
+        if node.primitive is None and node.grad is not None:
+            node.grad = np.asarray(node.grad + adjoint)
+        elif adjoint.flags.writeable and adjoint.base is None and id(adjoint) not in adopted:
+            adopted.add(id(adjoint))  # nothing else holds it: adjoints in use elsewhere are read-only
+            node.grad = adjoint
+        else:
+            node.grad = np.array(adjoint)
+
+
+def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *, create_graph: bool = False) -> list[Any]:
+    """∂output/∂input for each of `inputs`, leaves or interior nodes; no `.grad` is touched.
+
+    Returns arrays, or Tensors that can be differentiated again if `create_graph`. An input that the output does not depend
+    on gets zeros.
+    """
+    seed = seed_for(output, gradient)
+    if create_graph:
+        output, renamed = opened(output)
+        inputs = [renamed.get(x, x) for x in inputs]
+        seed = seed if isinstance(seed, Tensor) else Tensor(seed)
+    else:
+        seed = value_of(seed)
+    relevant = set(inputs)
+    for node in ancestors(output):
+        if any(isinstance(x, Tensor) and x in relevant for x in node.inputs):
+            relevant.add(node)
+    found: dict[Tensor, Any] = {}
+    wanted = set(inputs)
+    with quiet(), enable_grad():
+        for guard in (False, True):
+            if output in relevant and not all(map(all_finite, found.values() or [np.nan])):
+                steps = chain_rule(output, seed, relevant, create_graph, guard)
+                found = {step.node: step.adjoint for step in steps if step.node in wanted}
+    zero = Tensor if create_graph else np.asarray
+    return [found[x] if x in found else zero(np.zeros(x.shape, x.dtype)) for x in inputs]

@@ -1,0 +1,492 @@
+"""The Tensor: an array, and the record of the operation that made it.
+
+A Tensor is its own graph node. It keeps the inputs of its operation as an ordered tuple (`x * x` has two edges), the
+arrays they held at that moment, and the primitive whose rules differentiate it. Nodes point only at older nodes, so
+creation order is a topological order and there are no reference cycles.
+
+NumPy hands every `np.` function of a Tensor to `__array_ufunc__` or `__array_function__`; `DISPATCH` says what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from chainrule.autograd.modes import MODE
+
+if TYPE_CHECKING:
+    from chainrule.autograd.reverse import Step
+    from chainrule.autograd.rules import Primitive
+
+Array = NDArray[Any]
+
+DISPATCH: dict[Callable[..., Any], Callable[..., Any]] = {}  # NumPy function -> what it does with Tensors
+PLAIN: set[Callable[..., Any]] = set()  # NumPy functions without a derivative: they see plain arrays
+
+creation_order = count()
+
+
+class Source(NamedTuple):
+    """The line of code that made a node."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def frozen(array: Array) -> Array:
+    """`array` itself when nobody can write to it, else a read-only copy.
+
+    A graph holds only such arrays, so no write between forward and backward can bend a gradient.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            array = array.copy()
+            array.flags.writeable = False
+            return array
+        base = base.base
+    return array
+
+
+def value_of(x: Any) -> Any:
+    """The plain value of `x`: the array of a Tensor, the same inside lists and tuples, anything else as it is."""
+    if isinstance(x, Tensor):
+        return x._data
+    if type(x) in (list, tuple):
+        return type(x)(value_of(item) for item in x)
+    return x
+
+
+class Tensor:
+    """An array whose operations are recorded, so that gradients can be followed back node by node.
+
+    Args:
+        data: numbers, nested lists, or a NumPy array of a real dtype; it is copied. Python numbers become float64 (or
+            the `default_dtype`); arrays keep their dtype.
+        requires_grad: whether `backward()` should leave ∂L/∂self in `self.grad`.
+        name: what ledgers, drawings and the debugger call it.
+        dtype: convert to this dtype.
+
+    Attributes:
+        data: the array, read-only. Assign a new array of the same shape and dtype to change a leaf.
+        grad: after `backward()`, an array of the shape and dtype of `data`; None before. Leaves accumulate; an interior
+            node has one only if asked by `retain_grad()` or `backward(retain_grad=True)`, fresh each time.
+        inputs: what the operation was applied to, in order: Tensors, arrays, numbers. Empty for a leaf.
+        values: the same with each Tensor replaced by the array it held then.
+        primitive: the operation; None for a leaf. `options` are its keyword arguments.
+        index: creation number; every input has a smaller one.
+        scope, source: the module, and (if recorded) the line of code, that made the node.
+
+    Raises:
+        TypeError: for integers that ask for a gradient, complex numbers, objects, or a list that holds Tensors.
+    """
+
+    __slots__ = (
+        "__weakref__", "_data", "_retain", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
+        "scope", "source", "values",
+    )  # fmt: skip
+    _UNSET = frozenset({"grad", "name", "source"})  # these slots are None until set: a node is quicker to make
+    __hash__ = object.__hash__  # nodes are keys by identity; == compares values, as in NumPy
+
+    _data: Array
+    grad: Any
+    requires_grad: bool
+    name: str | None
+    inputs: tuple[Any, ...]
+    values: tuple[Any, ...]
+    options: dict[str, Any]
+    primitive: Primitive | None
+    index: int
+    scope: str
+    source: Source | None
+    _retain: bool
+
+    def __init__(self, data: Any, requires_grad: bool = False, name: str | None = None, dtype: DTypeLike | None = None) -> None:
+        self._data = _as_leaf_array(data, dtype)
+        if requires_grad and self._data.dtype.kind != "f":
+            raise TypeError(
+                f"Only floating-point tensors can have a gradient; got dtype {self._data.dtype}"
+                f"{f' for {name!r}' if name else ''}. Convert it first: data.astype(float)."
+            )
+        self.requires_grad = requires_grad
+        self.name = name
+        self.inputs = self.values = ()
+        self.options = {}
+        self.primitive = None
+        self.index = next(creation_order)
+        self.scope = MODE.get().scope
+        self._retain = False
+
+    def __getattr__(self, attribute: str) -> None:
+        if attribute in Tensor._UNSET:
+            return
+        raise AttributeError(f"A Tensor has no attribute {attribute!r}; for functions of it, use NumPy's: np.{attribute}(x).")
+
+    # What it is
+
+    @property
+    def data(self) -> Array:
+        """The array, read-only."""
+        return self._data
+
+    @data.setter
+    def data(self, array: ArrayLike) -> None:
+        if self.primitive is not None:
+            raise TypeError(f"{self.path} was computed by {self.primitive.name}; only the data of a leaf can be replaced.")
+        new = np.asarray(value_of(array))
+        if new.shape != self._data.shape:
+            raise ValueError(f"New data must keep the shape {self._data.shape} of {self.path}; got {new.shape}.")
+        self._data = frozen(new.astype(self._data.dtype, copy=False))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._data.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._data.ndim
+
+    @property
+    def size(self) -> int:
+        return self._data.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._data.dtype
+
+    @property
+    def is_leaf(self) -> bool:
+        """True if no operation made it."""
+        return self.primitive is None
+
+    @property
+    def label(self) -> str:
+        """Its name, or the operation and creation number, such as `tanh#12`."""
+        return self.name or f"{self.primitive.name if self.primitive else 'tensor'}#{self.index}"
+
+    @property
+    def path(self) -> str:
+        """Its label under its scope, such as `blocks.0.attn.S`."""
+        return f"{self.scope}.{self.label}" if self.scope else self.label
+
+    def __repr__(self) -> str:
+        text = np.array2string(self._data, separator=", ", prefix="Tensor(")
+        dtype = f", dtype={self.dtype}" if self.dtype != np.float64 else ""
+        name = f", name={self.name!r}" if self.name else ""
+        made = f", from {self.primitive.name}" if self.primitive else ", requires_grad=True" if self.requires_grad else ""
+        return f"Tensor({text}{dtype}{name}{made})"
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self._data)))
+
+    def item(self) -> Any:
+        """The one number in it. Raises ValueError if it holds more."""
+        return self._data.item()
+
+    def __float__(self) -> float:
+        return float(self._data.item())
+
+    def __int__(self) -> int:
+        return int(self._data.item())
+
+    def __index__(self) -> int:
+        return self._data.__index__()
+
+    def __bool__(self) -> bool:
+        return bool(self._data)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._data.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if self.requires_grad:
+            raise TypeError(
+                f"Converting {self.path} to an ndarray would silently drop its gradient. "
+                f"Use np. functions on the tensor itself, or .data for the plain values."
+            )
+        return np.array(self._data, dtype=dtype, copy=copy)
+
+    # Gradients
+
+    def backward(self, gradient: ArrayLike | None = None, *, create_graph: bool = False, retain_grad: bool = False) -> None:
+        """Add ∂self/∂leaf to the `.grad` of every leaf that requires one. See `chainrule.autograd.reverse`."""
+        from chainrule.autograd.reverse import backward
+
+        backward(self, gradient, create_graph=create_graph, retain_grad=retain_grad)
+
+    def backward_steps(self, gradient: ArrayLike | None = None, *, create_graph: bool = False) -> Iterator[Step]:
+        """The chain rule, one `Step` a node, from self to the leaves; no `.grad` is touched."""
+        from chainrule.autograd.reverse import backward_steps
+
+        return backward_steps(self, gradient, create_graph=create_graph)
+
+    def retain_grad(self) -> Tensor:
+        """Ask that backward leave this interior node's adjoint in `.grad`, fresh each time. Returns self."""
+        self._retain = True
+        return self
+
+    def detach(self) -> Tensor:
+        """The same values as a constant: no gradient flows through it."""
+        return Tensor(self._data, name=self.name)
+
+    # Operators. `x += y` rebinds x to x + y: a node is never changed.
+
+    def __add__(self, other: Any) -> Any:
+        return DISPATCH[np.add](self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return DISPATCH[np.add](other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return DISPATCH[np.subtract](self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return DISPATCH[np.subtract](other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return DISPATCH[np.multiply](self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return DISPATCH[np.multiply](other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return DISPATCH[np.divide](self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return DISPATCH[np.divide](other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return DISPATCH[np.power](self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return DISPATCH[np.power](other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return DISPATCH[np.matmul](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return DISPATCH[np.matmul](other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return np.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return np.remainder(other, self)
+
+    def __neg__(self) -> Any:
+        return DISPATCH[np.negative](self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Any:
+        return DISPATCH[np.absolute](self)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._data == value_of(other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._data != value_of(other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._data < value_of(other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._data <= value_of(other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._data > value_of(other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._data >= value_of(other)
+
+    def __getitem__(self, key: Any) -> Any:
+        from chainrule.autograd.primitives.indexing import frozen_key, getitem
+
+        return getitem(self, key=frozen_key(value_of(key)))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            f"A node's values cannot be assigned ({self.path}[...] = ...): the graph would no longer be true. "
+            "Build a new tensor instead, for example np.where(mask, value, x)."
+        )
+
+    # Methods of ndarray
+
+    @property
+    def T(self) -> Any:
+        return np.transpose(self)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.sum(self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.mean(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.min(self, axis=axis, keepdims=keepdims)
+
+    def reshape(self, *shape: Any) -> Any:
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def ravel(self) -> Any:
+        return np.ravel(self)
+
+    def flatten(self) -> Any:
+        return np.ravel(self)
+
+    def transpose(self, *axes: Any) -> Any:
+        return np.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return np.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return np.squeeze(self, axis=axis)
+
+    def astype(self, dtype: DTypeLike) -> Any:
+        from chainrule.autograd.primitives.elementwise import astype
+
+        return astype(self, dtype=np.dtype(dtype))
+
+    def copy(self) -> Any:
+        return np.copy(self)
+
+    def argmax(self, axis: int | None = None) -> Any:
+        return np.argmax(self._data, axis=axis)
+
+    def argmin(self, axis: int | None = None) -> Any:
+        return np.argmin(self._data, axis=axis)
+
+    def tolist(self) -> Any:
+        return self._data.tolist()
+
+    # NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and not kwargs and ufunc in DISPATCH:
+            return DISPATCH[ufunc](*inputs)
+        name = f"np.{ufunc.__name__}" if method == "__call__" else f"np.{ufunc.__name__}.{method}"
+        if kwargs.pop("out", None) is not None:
+            raise TypeError(f"{name}(..., out=...) would overwrite values that a graph may need. Use the returned tensor.")
+        if method == "__call__" and ufunc in DISPATCH:
+            return DISPATCH[ufunc](*inputs, **kwargs)
+        if method == "__call__" and ufunc in PLAIN:
+            return ufunc(*map(value_of, inputs), **kwargs)
+        if (reduction := REDUCTIONS.get((ufunc, method))) is not None:
+            kwargs.setdefault("axis", 0)
+            return reduction(*inputs, **kwargs)
+        raise TypeError(_no_derivative(name))
+
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if func in DISPATCH:
+            return DISPATCH[func](*args, **kwargs)
+        if func in PLAIN:
+            return func(*map(value_of, args), **{key: value_of(value) for key, value in kwargs.items()})
+        raise TypeError(_no_derivative(f"{func.__module__.replace('numpy', 'np')}.{func.__name__}"))
+
+    # Copies
+
+    def __reduce__(self) -> Any:
+        if self.primitive is not None:
+            raise TypeError(
+                f"{self.path} is an interior node: a copy would carry a second graph with gradients of its own. "
+                "Copy or pickle leaves and modules, or copy .detach()."
+            )
+        return _rebuild, (type(self), np.array(self._data), self.requires_grad, self.name, self.grad)
+
+    def __copy__(self) -> Tensor:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        build, (cls, data, requires_grad, name, grad) = self.__reduce__()
+        grad = grad.copy() if isinstance(grad, np.ndarray) else grad
+        twin: Tensor = build(cls, data, requires_grad, name, grad)
+        memo[id(self)] = twin
+        return twin
+
+
+REDUCTIONS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
+}
+
+
+def named(name: str, x: Any) -> Any:
+    """`x`, called `name` in ledgers, drawings and the debugger: `Q = named("Q", X @ WQ)`.
+
+    On anything that is not a Tensor it does nothing, so that model code also runs on plain arrays.
+    """
+    if isinstance(x, Tensor):
+        x.name = name
+    return x
+
+
+def _rebuild(cls: type[Tensor], data: Array, requires_grad: bool, name: str | None, grad: Any) -> Tensor:
+    tensor = cls.__new__(cls)
+    Tensor.__init__(tensor, data, requires_grad, name)
+    tensor.grad = grad
+    return tensor
+
+
+def _as_leaf_array(data: Any, dtype: DTypeLike | None) -> Array:
+    """A read-only array for a leaf, ours alone."""
+    if isinstance(data, Tensor):
+        data = data._data
+    try:
+        array = np.array(data, dtype=dtype)
+    except TypeError as error:
+        raise TypeError(
+            f"A tensor is made of numbers; got {type(data).__name__}: {error} To join tensors use np.stack(...)."
+        ) from None
+    if dtype is None and not isinstance(data, (np.ndarray, np.generic)) and (array.dtype.kind in "iu" or array.dtype == float):
+        array = array.astype(MODE.get().dtype)
+    if array.dtype.kind == "c":
+        raise TypeError("Complex tensors are not supported, for now. Keep the real and imaginary parts as two tensors.")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"A tensor holds real numbers; got dtype {array.dtype} from {type(data).__name__}.")
+    array.flags.writeable = False
+    return array
+
+
+def _no_derivative(name: str) -> str:
+    return (
+        f"{name} is not covered for Tensors. If it needs no gradient, call it on .data; otherwise add it:\n"
+        f"    from chainrule.autograd import primitive\n\n"
+        f"    @primitive({name})\n"
+        f"    def my_function(x): return {name}(x)\n\n"
+        f"    @my_function.rule('x', '∂L/∂{{x}} = …')\n"
+        f"    def my_function_wrt_x(g, y, x): ...  # ∂L/∂x from g = ∂L/∂y, in plain NumPy"
+    )
+
+
+PLAIN.update({
+    np.shape, np.ndim, np.size, np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort, np.argpartition,
+    np.count_nonzero, np.nonzero, np.flatnonzero, np.argwhere, np.searchsorted, np.digitize, np.any, np.all,
+    np.array_equal, np.array_equiv, np.allclose, np.isclose, np.iscomplexobj, np.isrealobj, np.isposinf, np.isneginf,
+    np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.result_type, np.can_cast, np.common_type,
+    np.min_scalar_type, np.shares_memory, np.may_share_memory, np.array2string, np.array_repr, np.array_str,
+    np.unique, np.isin, np.histogram, np.bincount,
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and, np.logical_or,
+    np.logical_not, np.logical_xor, np.isnan, np.isinf, np.isfinite, np.signbit, np.floor, np.ceil, np.rint, np.trunc,
+    np.floor_divide,
+    np.spacing, np.nextafter, np.heaviside, np.fix, np.round,
+})  # fmt: skip

@@ -1,0 +1,7 @@
+"""Neural networks on the engine: modules, their functions, optimisers."""
+
+from chainrule.nn.functional import attention, causal_mask, cross_entropy, softmax
+from chainrule.nn.module import Module, Parameter
+from chainrule.nn.optim import SGD
+
+__all__ = ["SGD", "Module", "Parameter", "attention", "causal_mask", "cross_entropy", "softmax"]

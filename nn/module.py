@@ -1,0 +1,116 @@
+"""Modules: parameters with dotted names, nested as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from chainrule.autograd import Scope, Tensor
+
+
+class Parameter(Tensor):
+    """A leaf that training changes: a Tensor with `requires_grad=True`. As an attribute of a Module it takes that name."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True, name: str | None = None, dtype: Any = None) -> None:
+        super().__init__(data, requires_grad, name, dtype)
+
+
+class Module:
+    """A part of a model. Subclasses set parameters and modules (or lists of them) as attributes and define `forward`.
+
+    Calling a module runs `forward` in a scope of its name, so that every node made inside has a dotted path such as
+    `blocks.0.attn.S`. Parameters have the same paths: `blocks.0.attn.WQ`.
+    """
+
+    training: bool = True
+    _label: str = ""
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} defines no forward(self, ...).")
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        with Scope(self._label):
+            return self.forward(*inputs, **options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and not isinstance(value, Parameter) and value.requires_grad:
+            raise TypeError(f"{type(self).__name__}.{name} is trained only as a Parameter; wrap it: Parameter(...).")
+        super().__setattr__(name, value)
+        if isinstance(value, (Parameter, Module, list, tuple)):
+            self._give_names()
+
+    def _children(self) -> Iterator[tuple[str, Any]]:
+        """The parameters and modules that are attributes, or elements of a list or tuple that is one, with their names."""
+        for name, value in vars(self).items():
+            if isinstance(value, (Parameter, Module)):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                yield from ((f"{name}.{i}", item) for i, item in enumerate(value) if isinstance(item, (Parameter, Module)))
+
+    def _give_names(self) -> None:
+        for name, child in self._children():
+            if isinstance(child, Module):
+                child._label = name
+        for path, parameter in self.named_parameters():
+            parameter.scope, _, parameter.name = path.rpartition(".")
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module (path "") and all inside it, with their dotted paths."""
+        yield prefix, self
+        for name, child in self._children():
+            if isinstance(child, Module):
+                yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """The parameters with their dotted paths; one shared by two modules comes once, under its first path."""
+        seen: set[Parameter] = set()
+        for prefix, module in self.named_modules():
+            for name, child in module._children():
+                if isinstance(child, Parameter) and child not in seen:
+                    seen.add(child)
+                    yield f"{prefix}.{name}" if prefix else name, child
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters, each once."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def train(self, on: bool = True) -> Self:
+        """Training mode (dropout on) for this module and all inside; `train(False)` is `eval()`."""
+        for _, module in self.named_modules():
+            module.training = on
+        return self
+
+    def eval(self) -> Self:
+        """Evaluation mode: dropout off."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The parameters' values by path; copies."""
+        return {path: np.array(parameter.data) for path, parameter in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the parameters from a `state_dict`. Nothing is changed unless everything fits.
+
+        Raises:
+            KeyError: names that are missing, or that this module does not have.
+            ValueError: a value of another shape than its parameter.
+        """
+        own = dict(self.named_parameters())
+        missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+        if missing or unknown:
+            said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+            raise KeyError(f"The state does not fit this {type(self).__name__}; {'; '.join(said)}.")
+        for path, parameter in own.items():
+            if np.shape(state[path]) != parameter.shape:
+                raise ValueError(f"{path} has shape {parameter.shape}; the state has {np.shape(state[path])}.")
+        for path, parameter in own.items():
+            parameter.data = state[path]
