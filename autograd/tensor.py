@@ -169,8 +169,16 @@ class Tensor:
 
     @property
     def label(self) -> str:
-        """Its name, or the operation and creation number, such as `tanh#12`."""
-        return self.name or f"{self.primitive.name if self.primitive else 'tensor'}#{self.index}"
+        """Its name; `Kᵀ` or `(Z@WO)` if made so from named tensors; else operation and number, such as `tanh#12`."""
+        if self.name:
+            return self.name
+        operation = self.primitive.name if self.primitive else "tensor"
+        names = [getattr(x, "name", None) for x in self.inputs]
+        if operation in ("transpose", "swapaxes") and self.ndim == 2 and names[0]:
+            return f"{names[0]}ᵀ"
+        if operation == "matmul" and all(names):
+            return f"({names[0]}@{names[1]})"
+        return f"{operation}#{self.index}"
 
     @property
     def path(self) -> str:

@@ -31,7 +31,7 @@ def getitem(x: Any, *, key: Any) -> Any:
     return x[key]
 
 
-@getitem.rule("x", "∂L/∂{x} = ∂L/∂{y} put back at {key}, repeats added; 0 elsewhere")
+@getitem.rule("x", "∂L/∂{x} = ∂L/∂{y} at [{key}], 0 elsewhere")
 def getitem_wrt_x(g: Any, y: Any, x: Any, key: Any) -> Any:
     return scatter_add(g, key=key, shape=x.shape)
 

@@ -1,0 +1,120 @@
+"""The flow ledger as text: a nested account that can be read from the loss down to the entry."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule.autograd.describe import forward_text, source_text
+from chainrule.autograd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from chainrule.autograd.ledger import Cut, NodeFlow, Trace
+
+MOST_NODES = 60  # beyond it unnamed nodes are folded, then the middle
+MOST_ENTRIES = 8  # shown of one node
+
+
+def account(t: Trace) -> str:
+    """The account of a trace. Each node has its rule, and for its entries: value, adjoint, tangent and flow."""
+    lines = [
+        f"∂{t.loss.label}/∂{t.name} = {t.total!r}"
+        + ("" if t.index is not None else "   (along its own gradient: Σ gradient²)"),
+        f"{t.loss.label} = {t.loss.item()!r}",
+        "",
+        f"From the loss to the entry. adjoint: ∂L/∂n; tangent: ∂n/∂{t.name}; flow: adjoint · tangent.",
+        "At every node what flows in flows out, so the flows at each cut sum to the derivative.",
+        "",
+    ]
+    shown, hidden = _visible(t)
+    cuts = {cut.name: cut for cut in t.cuts()} if len(t.nodes) <= MOST_NODES else {}
+    for flow in shown:
+        if flow in hidden:
+            lines += [f"  ⋮  {hidden[flow]} more nodes", "  │"]
+        lines += _node_lines(t, flow, cuts.get(flow.node.path))
+    lines += ["", *_summary(t)]
+    return "\n".join(lines)
+
+
+def _visible(t: Trace) -> tuple[list[NodeFlow], dict[NodeFlow, int]]:
+    """The nodes to show, from the loss down, and before which of them how many are left out."""
+    nodes = t.nodes[::-1]
+    if len(nodes) <= MOST_NODES:
+        return nodes, {}
+    keep = [i for i, flow in enumerate(nodes) if flow.node.name or i in (0, len(nodes) - 1)]
+    if len(keep) > MOST_NODES:
+        keep = keep[: MOST_NODES // 2] + keep[-MOST_NODES // 2 :]
+    hidden = {nodes[i]: i - before - 1 for before, i in pairwise(keep) if i - before > 1}
+    return [nodes[i] for i in keep], hidden
+
+
+def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
+    node = flow.node
+    where = f"{os.path.basename(node.source.file)}:{node.source.line}  {source_text(node.source)}" if node.source else ""
+    lines = []
+    for edge in flow.users:
+        share = f"   carries {edge.flow:+.7g}" if len(flow.users) > 1 else ""
+        lines.append(f"  ├─ {edge.rule or f'∂L/∂{node.label}, from {edge.node.label}'}{share}")
+    lines.append(f"  ● {forward_text(node)}" + (f"      {where}" if where else ""))
+    lines += [f"  │    {row}" for row in _entries(flow)]
+    for edge in flow.edges:
+        if not edge.fed and isinstance(edge.input, Tensor) and edge.input.requires_grad:
+            lines.append(
+                f"  │    {edge.input.label} → {node.label} carries 0: {t.entry.label} does not feed {edge.input.label}"
+            )
+    if cut is not None and flow.total == cut.total and len(cut.terms) > 1:
+        lines.append(f"  │    cut {node.label}: {_sum_text(cut)}")
+    elif cut is not None and len(cut.parts) > 1:
+        lines.append(f"  │    cut {node.label}, with what passes it by: {_sum_text(cut)}")
+    lines.append("  │")
+    return lines
+
+
+def _sum_text(cut: Cut) -> str:
+    terms = sorted(cut.terms, key=lambda term: -abs(term[1]))
+    text = " ".join(f"{value:+.7g} ({label})" for label, value in terms[:4])
+    rest = sum(value for _, value in terms[4:])
+    text += f" {rest:+.7g} ({len(terms) - 4} more)" if len(terms) > 4 else ""
+    return f"{text} = {cut.total:.7g};  cancellation {cut.cancellation:.4g}, residual {cut.residual:.1g}"
+
+
+def _entries(flow: NodeFlow) -> list[str]:
+    """A row for each entry: all of a small node, of a large one those that carry most."""
+    node = flow.node
+    if node.size == 0:
+        return []
+    order: Any = range(node.size)
+    if node.size > MOST_ENTRIES:
+        order = np.argsort(-np.abs(flow.flow), axis=None, kind="stable")[:MOST_ENTRIES]
+    labels = [_label(node, int(i)) for i in order]
+    width = max(map(len, labels))
+    rows = [f"{'':{width}}  {'value':>13} {'adjoint':>13} {'tangent':>13} {'flow':>13}"]
+    for i, label in zip(order, labels, strict=True):
+        numbers = (node.data.flat[i], flow.adjoint.flat[i], flow.tangent.flat[i], flow.flow.flat[i])
+        rows.append(f"{label:{width}} " + "".join(f" {float(number):13.7g}" for number in numbers))
+    if node.size > MOST_ENTRIES:
+        rest = flow.total - float(sum(flow.flow.flat[i] for i in order))
+        rows.append(f"… {node.size - MOST_ENTRIES} more entries of {list(node.shape)} carry {rest:.7g}")
+    return rows
+
+
+def _label(node: Tensor, i: int) -> str:
+    index = ",".join(str(int(part)) for part in np.unravel_index(i, node.shape))
+    return f"{node.label}[{index}]" if index else node.label
+
+
+def _summary(t: Trace) -> list[str]:
+    lines = []
+    routes = t.routes(3)
+    noun = "route" if t.route_count == 1 else "routes"
+    lines.append(f"{t.route_count:,} {noun} from {t.name} to {t.loss.label}; the strongest:")
+    for route in routes:
+        steps = route.path if len(route.path) <= 16 else [*route.path[:8], f"… {len(route.path) - 16} more …", *route.path[-8:]]
+        lines.append(f"  {route.value:+.7g}   {' → '.join(steps)}")
+    lines.append(f"largest imbalance at any node or cut: {t.residual:.2g}")
+    if t.checked is not None:
+        lines.append(f"differences: {t.checked}")
+    return lines

@@ -1,0 +1,75 @@
+"""A node in words: the rule behind a contribution, as a line of mathematics with the names of this graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chainrule.autograd.sources import source_text
+from chainrule.autograd.tensor import Tensor
+
+
+class _Filled:
+    """What stands for {x} in a formula: the name of the input; {x.size} and {x.shape} give its numbers."""
+
+    def __init__(self, x: Any, value: Any) -> None:
+        self.text = x.label if isinstance(x, Tensor) else constant_text(value)
+        self.size = getattr(value, "size", 1)
+        self.shape = getattr(value, "shape", ())
+
+    def __format__(self, spec: str) -> str:
+        return self.text
+
+
+def constant_text(value: Any) -> str:
+    """A short text for a constant: a number as it is, an array by its dtype and shape."""
+    if getattr(value, "ndim", 0):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{value.item() if hasattr(value, 'item') else value:.6g}" if isinstance(value, float) else str(value)
+
+
+def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
+    """The rule for one input of `node`, such as `∂L/∂WQ = Xᵀ @ ∂L/∂Q`.
+
+    Where `node` is `output`, the end of the graph, ∂L/∂output is 1 and is left out: `∂L/∂logits = p - 1[target]`.
+    """
+    primitive = node.primitive
+    if primitive is None or not (formula := primitive.formula(position)):
+        return ""
+    fields: dict[str, Any] = {key: value for key, value in node.options.items() if key != "saved"}
+    for i, (x, value) in enumerate(zip(node.inputs, node.values, strict=True)):
+        fields[primitive.input_names[0 if primitive.variadic else i]] = _Filled(x, value)
+    if primitive.variadic:
+        fields[primitive.input_names[0]] = _Filled(node.inputs[position], node.values[position])
+    fields["y"] = _Filled(node, node.data)
+    text = formula.format_map(fields)
+    if node is output:
+        text = text.replace(f" · ∂L/∂{node.label}", "").replace(f"∂L/∂{node.label} · ", "")
+    text = text.replace(" / 1", "") if text.endswith(" / 1") else text
+    left, equals, right = text.replace("ᵀᵀ", "").partition(" = ")
+    if right.startswith("(") and right.find(")") == len(right) - 1:
+        right = right[1:-1]
+    return left + equals + right
+
+
+def forward_text(node: Tensor) -> str:
+    """The operation that made a node, such as `Q = matmul(X, WQ)`."""
+    if node.primitive is None:
+        return f"{node.label}, a leaf"
+    inputs = [
+        x.label if isinstance(x, Tensor) else constant_text(value) for x, value in zip(node.inputs, node.values, strict=True)
+    ]
+    options = [f"{key}={_option_text(value)}" for key, value in node.options.items() if key != "saved"]
+    return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
+
+
+def _option_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_option_text, value))})"
+    if isinstance(value, slice):
+        return ":".join(
+            "" if part is None else str(part) for part in (value.start, value.stop, value.step)[: 3 if value.step else 2]
+        )
+    return constant_text(value)
+
+
+__all__ = ["constant_text", "forward_text", "rule_text", "source_text"]

@@ -1,0 +1,193 @@
+"""The command line: chainrule trace | draw | check | debug [SCRIPT.py].
+
+Without a script each shows the worked example of the notes. With one, the script is run, and the variable `loss` (or
+`--loss NAME`) is what is followed back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.theme import Theme
+
+import chainrule
+from chainrule import Tensor, models, viz
+from chainrule.autograd import record_sources
+from chainrule.autograd.check import check_graph
+from chainrule.autograd.graph import ancestors
+from chainrule.autograd.ledger import Trace, trace
+
+
+class Failure(Exception):
+    """What the user asked for cannot be done; the message says why."""
+
+
+class AccountHighlighter(RegexHighlighter):
+    """Colours for the ledger: rules, node names, negative numbers, verdicts."""
+
+    base_style = "account."
+    highlights = [  # noqa: RUF012 (Rich's interface)
+        r"├─ (?P<rule>.*?)(?=   carries|$)",
+        r"● (?P<node>\S+)",
+        r"(?P<negative>(?<![\w#])-\d[\d.e+-]*)",
+        r"(?P<quiet>carries 0: .*)",
+        r"(?P<ok>\bok\b)",
+        r"(?P<wrong>\b(wrong|kink|inconclusive)\b)",
+    ]
+
+
+THEME = Theme({
+    "account.rule": "cyan",
+    "account.node": "bold",
+    "account.negative": "yellow",
+    "account.quiet": "dim",
+    "account.ok": "bold green",
+    "account.wrong": "bold red",
+})  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, 1 if a check found something wrong, 2 for a mistake in the call."""
+    for stream in (sys.stdout, sys.stderr):
+        if (stream.encoding or "").lower() not in ("utf-8", "utf8") and hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.command(arguments)
+    except Failure as failure:
+        print(f"chainrule: {failure}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="chainrule", description="Follow every gradient, node by node.")
+    parser.add_argument("--version", action="version", version=f"chainrule {chainrule.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, help_: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help_, description=help_ + " Without a script: the worked example.")
+        added.set_defaults(command=run)
+        added.add_argument("script", nargs="?", metavar="SCRIPT.py", help="a program that leaves a Tensor called `loss`")
+        added.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script")
+        if name != "debug":
+            added.add_argument("--loss", default="loss", metavar="NAME", help="the variable to start from (default: loss)")
+        return added
+
+    tracing = command("trace", run_trace, "Account for one entry of a gradient, from the loss down to it.")
+    tracing.add_argument("--to", metavar="ENTRY", help='the entry, such as "WQ[1,0]", or a whole tensor, "WQ"')
+    drawing = command("draw", run_draw, "Draw the computation graph with values and gradients.")
+    drawing.add_argument("--zoom", choices=("module", "tensor"), default="tensor", help="how much to show (default: tensor)")
+    for added in (tracing, drawing):
+        added.add_argument("--svg", metavar="FILE", help="write the picture")
+        added.add_argument("--html", metavar="FILE", help="write the page, which works offline")
+        added.add_argument("--json", metavar="FILE", help="write the numbers")
+    checking = command("check", run_check, "Compare every entry of every gradient with differences.")
+    checking.add_argument("--to", metavar="NAME", help='check only this tensor or entry, such as "WQ" or "WQ[1,0]"')
+    checking.add_argument("--method", choices=("ridders", "complex", "central"), default="ridders")
+    command("debug", run_debug, "Step through the chain rule, stopping at each .backward().")
+    return parser
+
+
+def run_trace(arguments: argparse.Namespace) -> int:
+    loss = _loss(arguments)
+    t = trace_or_fail(loss, arguments.to or _default_target(arguments, loss))
+    checked = t.check()
+    _print(str(t))
+    _write(arguments, svg=t.to_svg, html=t.to_html, json=t.to_json)
+    return 0 if checked.verdict in ("ok", "kink") else 1
+
+
+def run_draw(arguments: argparse.Namespace) -> int:
+    drawing = viz.draw(_loss(arguments), zoom=arguments.zoom)
+    if not (arguments.svg or arguments.html or arguments.json):
+        arguments.svg = "graph.svg"
+    _write(arguments, svg=drawing.to_svg, html=drawing.to_html, json=drawing.to_json)
+    return 0
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    report = check_graph(_loss(arguments), arguments.to, method=arguments.method)
+    _print(str(report))
+    return 0 if report.ok else 1
+
+
+def run_debug(arguments: argparse.Namespace) -> int:
+    if arguments.script is None:
+        with record_sources():
+            loss = models.WorkedExample()()
+        viz.debug(loss)
+        return 0
+    return viz.debug_script(_existing(arguments.script), arguments.arguments)
+
+
+def trace_or_fail(loss: Tensor, target: str) -> Trace:
+    """`trace`, with the mistakes a caller can make as a Failure."""
+    try:
+        return trace(loss, target)
+    except (KeyError, ValueError, IndexError) as error:
+        raise Failure(error.args[0]) from None
+
+
+def _loss(arguments: argparse.Namespace) -> Tensor:
+    """The loss to follow: of the worked example, or of the script, run with source lines recorded."""
+    with record_sources():
+        if arguments.script is None:
+            loss: Tensor = models.WorkedExample()()
+            return loss
+        variables = run_script(_existing(arguments.script), arguments.arguments)
+    found = variables.get(arguments.loss)
+    if not isinstance(found, Tensor):
+        tensors = ", ".join(name for name, value in variables.items() if isinstance(value, Tensor))
+        kind = "has no variable" if found is None else f"has a {type(found).__name__}, not a Tensor,"
+        raise Failure(f"{arguments.script} {kind} called {arguments.loss!r}. Its Tensors are: {tensors or '(none)'}. Use --loss NAME.")
+    if not found.requires_grad:
+        raise Failure(f"{arguments.loss} in {arguments.script} does not depend on any tensor that requires a gradient.")
+    return found
+
+
+def run_script(path: str, arguments: list[str]) -> dict[str, Any]:
+    """Run a program as `python path arguments…` would, and return its variables."""
+    before = sys.argv, sys.path[:]
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        return runpy.run_path(path, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = before
+
+
+def _existing(path: str) -> str:
+    if not Path(path).is_file():
+        raise Failure(f"there is no file {path!r}.")
+    return path
+
+
+def _default_target(arguments: argparse.Namespace, loss: Tensor) -> str:
+    if arguments.script is None:
+        return "WQ[1,0]"
+    leaves = [node.path for node in ancestors(loss) if node.is_leaf and node.name]
+    raise Failure(f'say which entry to follow, with --to "NAME[i,j]". The leaves are: {", ".join(leaves) or "(none has a name)"}.')
+
+
+def _write(arguments: argparse.Namespace, **writers: Any) -> None:
+    for kind, text_of in writers.items():
+        if path := getattr(arguments, kind):
+            try:
+                Path(path).write_text(text_of(), encoding="utf-8")
+            except OSError as error:
+                raise Failure(f"cannot write {path}: {error.strerror}.") from None
+            print(f"wrote {path}")
+
+
+def _print(text: str) -> None:
+    Console(theme=THEME, highlighter=AccountHighlighter()).print(text, markup=False, soft_wrap=True)
