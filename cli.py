@@ -1,4 +1,4 @@
-"""The command line: chainrule trace | draw | check | debug [SCRIPT.py].
+"""The command line: chainrule trace | draw | check | debug [SCRIPT.py] [-- arguments of the script].
 
 Without a script each shows the worked example of the notes. With one, the script is run, and the variable `loss` (or
 `--loss NAME`) is what is followed back.
@@ -22,6 +22,7 @@ from chainrule.autograd import record_sources
 from chainrule.autograd.check import check_graph
 from chainrule.autograd.graph import ancestors
 from chainrule.autograd.ledger import Trace, trace
+from chainrule.viz.terminal import debug_script
 
 
 class Failure(Exception):
@@ -57,7 +58,10 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if (stream.encoding or "").lower() not in ("utf-8", "utf8") and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    own, script_arguments = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
+    arguments = _parser().parse_args(own)
+    arguments.arguments = script_arguments
     try:
         code: int = arguments.command(arguments)
     except Failure as failure:
@@ -78,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=help_, description=help_ + " Without a script: the worked example.")
         added.set_defaults(command=run)
         added.add_argument("script", nargs="?", metavar="SCRIPT.py", help="a program that leaves a Tensor called `loss`")
-        added.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script")
         if name != "debug":
             added.add_argument("--loss", default="loss", metavar="NAME", help="the variable to start from (default: loss)")
         return added
@@ -116,18 +119,16 @@ def run_draw(arguments: argparse.Namespace) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    report = check_graph(_loss(arguments), arguments.to, method=arguments.method)
+    try:
+        report = check_graph(_loss(arguments), arguments.to, method=arguments.method)
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise Failure(error.args[0]) from None
     _print(str(report))
     return 0 if report.ok else 1
 
 
 def run_debug(arguments: argparse.Namespace) -> int:
-    if arguments.script is None:
-        with record_sources():
-            loss = models.WorkedExample()()
-        viz.debug(loss)
-        return 0
-    return viz.debug_script(_existing(arguments.script), arguments.arguments)
+    return debug_script(_existing(arguments.script) if arguments.script else None, arguments.arguments)
 
 
 def trace_or_fail(loss: Tensor, target: str) -> Trace:
@@ -149,7 +150,9 @@ def _loss(arguments: argparse.Namespace) -> Tensor:
     if not isinstance(found, Tensor):
         tensors = ", ".join(name for name, value in variables.items() if isinstance(value, Tensor))
         kind = "has no variable" if found is None else f"has a {type(found).__name__}, not a Tensor,"
-        raise Failure(f"{arguments.script} {kind} called {arguments.loss!r}. Its Tensors are: {tensors or '(none)'}. Use --loss NAME.")
+        raise Failure(
+            f"{arguments.script} {kind} called {arguments.loss!r}. Its Tensors are: {tensors or '(none)'}. Use --loss NAME."
+        )
     if not found.requires_grad:
         raise Failure(f"{arguments.loss} in {arguments.script} does not depend on any tensor that requires a gradient.")
     return found
@@ -176,7 +179,8 @@ def _default_target(arguments: argparse.Namespace, loss: Tensor) -> str:
     if arguments.script is None:
         return "WQ[1,0]"
     leaves = [node.path for node in ancestors(loss) if node.is_leaf and node.name]
-    raise Failure(f'say which entry to follow, with --to "NAME[i,j]". The leaves are: {", ".join(leaves) or "(none has a name)"}.')
+    names = ", ".join(leaves) or "(none has a name)"
+    raise Failure(f'say which entry to follow, with --to "NAME[i,j]". The leaves are: {names}.')
 
 
 def _write(arguments: argparse.Namespace, **writers: Any) -> None:

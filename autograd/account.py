@@ -116,5 +116,5 @@ def _summary(t: Trace) -> list[str]:
         lines.append(f"  {route.value:+.7g}   {' → '.join(steps)}")
     lines.append(f"largest imbalance at any node or cut: {t.residual:.2g}")
     if t.checked is not None:
-        lines.append(f"differences: {t.checked}")
+        lines.append(f"checked by differences: {t.checked.expected:.15g} ± {t.checked.bar:.1e}: {t.checked.verdict}")
     return lines

@@ -5,9 +5,15 @@ Forward, NumPy repeats a value along the axes it lacks or has once. So in revers
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+
+@lru_cache(maxsize=256)
+def _ones(n: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return np.ones(n, dtype)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
@@ -15,12 +21,15 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
 
     Example: g (8, 16), shape (16,) -> g.sum(axis=0); shape (8, 1) -> g.sum(axis=1, keepdims=True).
     """
-    if g.shape == shape:
+    from_shape = g.shape
+    if type(g) is np.ndarray and len(from_shape) == 2 and from_shape[1:] == shape and from_shape[0] <= 4096:
+        return _ones(from_shape[0], g.dtype).dot(g)  # a bias, the usual case: BLAS sums small ones quickest
+    if from_shape == shape:
         return g
-    extra = g.ndim - len(shape)
-    if g.shape[extra:] == shape:  # only leading axes: the usual case, a bias
+    extra = len(from_shape) - len(shape)
+    if from_shape[extra:] == shape:  # only leading axes
         repeated: Any = 0 if extra == 1 else tuple(range(extra))
     else:
-        repeated = (*range(extra), *(extra + i for i, length in enumerate(shape) if length == 1 != g.shape[extra + i]))
-    g = np.add.reduce(g, axis=repeated) if type(g) is np.ndarray else np.sum(g, axis=repeated)
+        repeated = (*range(extra), *(extra + i for i, length in enumerate(shape) if length == 1 != from_shape[extra + i]))
+    g = np.add.reduce(g, repeated) if type(g) is np.ndarray else np.sum(g, axis=repeated)
     return g if g.shape == shape else np.reshape(g, shape)

@@ -44,6 +44,9 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     text = formula.format_map(fields)
     if node is output:
         text = text.replace(f" · ∂L/∂{node.label}", "").replace(f"∂L/∂{node.label} · ", "")
+        left, equals, right = text.rpartition(" = ")
+        if right.lstrip("-") == f"∂L/∂{node.label}":
+            text = left + equals + right.replace(f"∂L/∂{node.label}", "1")
     text = text.replace(" / 1", "") if text.endswith(" / 1") else text
     left, equals, right = text.replace("ᵀᵀ", "").partition(" = ")
     if right.startswith("(") and right.find(")") == len(right) - 1:

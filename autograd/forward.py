@@ -19,6 +19,7 @@ import numpy as np
 from chainrule.autograd.graph import ancestors, options_of
 from chainrule.autograd.modes import MODE, Mode
 from chainrule.autograd.reverse import chain_rule, missing_rule, quiet, zero_where_zero
+from chainrule.autograd.rules import tracked
 from chainrule.autograd.tensor import Tensor, value_of
 
 
@@ -94,6 +95,8 @@ def _through_transpose(node: Tensor, position: int, dx: Any, y: Any, inputs: tup
             raise TypeError(missing_rule(node, node.inputs[position]))
         if contribution is g:
             return dx
+        if not tracked(contribution):  # the rule does not depend on g: the derivative is zero
+            return np.zeros(node.shape, node.dtype)
         relevant = {g}
         for inner in ancestors(contribution):
             if any(isinstance(x, Tensor) and x in relevant for x in inner.inputs):

@@ -3,8 +3,9 @@
     grad(lambda w: np.sum(np.tanh(x @ w)))(w)        # an array of the shape of w
     grad(grad(np.tanh))(0.5)                         # second derivative
 
-Each runs the function once on fresh leaves. Called with Tensors that require a gradient (as when nested) they return
-Tensors, which can be differentiated again; called with plain arrays or numbers, plain arrays.
+Each runs the function once on fresh leaves. If the result depends on Tensors that require a gradient, given as arguments
+or read from outside by the function (as when nested), they return Tensors, which can be differentiated again; otherwise
+plain arrays. What a function reads from outside counts as constant inside `no_grad()`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 
 from chainrule.autograd.forward import push_forward
 from chainrule.autograd.graph import ancestors, opened
-from chainrule.autograd.modes import enable_grad
-from chainrule.autograd.reverse import gradients
+from chainrule.autograd.modes import enable_grad, is_recording
+from chainrule.autograd.reverse import as_tensor, gradients
 from chainrule.autograd.rules import tracked
 from chainrule.autograd.tensor import Tensor, value_of
 
@@ -46,9 +47,9 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         picked = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        again = any(tracked(args[i]) for i in picked)
         leaves = [_leaf(args[i]) for i in picked]
         y = _run(f, args, dict(zip(picked, leaves, strict=True)), kwargs)
+        again = any(tracked(args[i]) for i in picked) or _depends_on_others(y, leaves)
         if y.size != 1:
             raise ValueError(f"grad needs a function that returns a single number; {_name(f)} returned shape {y.shape}.")
         found = _gradients_or_zeros(y, leaves, None, again)
@@ -59,9 +60,9 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
 def vjp(f: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """(f(*primals), pullback): the pullback maps ḡ = ∂L/∂f to ∂L/∂primal for each primal, as often as you like."""
-    again = any(map(tracked, primals))
     leaves = [_leaf(x) for x in primals]
     y = _run(f, primals, dict(enumerate(leaves)), {})
+    again = any(map(tracked, primals)) or _depends_on_others(y, leaves)
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         return tuple(_gradients_or_zeros(y, leaves, cotangent, again or tracked(cotangent)))
@@ -76,12 +77,12 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     """
     if len(primals) != len(tangents):
         raise ValueError(f"jvp needs one tangent for each primal; got {len(primals)} primals and {len(tangents)} tangents.")
-    again = any(map(tracked, [*primals, *tangents]))
     leaves = [_leaf(x) for x in primals]
     for i, (x, tangent) in enumerate(zip(leaves, tangents, strict=True)):
         if np.shape(value_of(tangent)) != x.shape:
             raise ValueError(f"Tangent {i} must have the shape {x.shape} of its primal; got {np.shape(value_of(tangent))}.")
     y = _run(f, primals, dict(enumerate(leaves)), {})
+    again = any(map(tracked, [*primals, *tangents])) or _depends_on_others(y, leaves)
     if not y.requires_grad:
         return (y if again else y.data), (Tensor if again else np.asarray)(np.zeros(y.shape, y.dtype))
     renamed: dict[Tensor, Tensor] = {}
@@ -89,7 +90,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     if again:
         target, renamed = opened(y)
     seeds = {
-        renamed.get(x, x): tangent if tracked(tangent) else np.asarray(value_of(tangent), dtype=x.dtype)
+        renamed.get(x, x): tangent if tracked(tangent) else np.array(value_of(tangent), dtype=x.dtype)
         for x, tangent in zip(leaves, tangents, strict=True)
     }
     if again:
@@ -97,8 +98,8 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     with enable_grad():
         tangent = push_forward(ancestors(target), seeds, record=again).get(target)
     if tangent is None:
-        tangent = (Tensor if again else np.asarray)(np.zeros(y.shape, y.dtype))
-    return (y if again else y.data), tangent
+        tangent = np.zeros(y.shape, y.dtype)
+    return (y, as_tensor(tangent)) if again else (y.data, np.array(tangent))  # a copy: it may be a view, or a tangent we got
 
 
 def _leaf(x: Any) -> Tensor:
@@ -123,6 +124,12 @@ def _run(f: Function, args: Sequence[Any], replaced: dict[int, Tensor], kwargs: 
             "differentiable operations. Did it use .data, float() or another library on the way?"
         )
     return y
+
+
+def _depends_on_others(y: Tensor, leaves: list[Tensor]) -> bool:
+    """True if y depends on variables besides our own, such as those of a derivative being taken outside."""
+    own = set(leaves)
+    return is_recording() and any(node.is_leaf and node.requires_grad and node not in own for node in ancestors(y))
 
 
 def _gradients_or_zeros(y: Tensor, leaves: list[Tensor], cotangent: Any, again: bool) -> list[Any]:

@@ -39,7 +39,8 @@ def find(output: Tensor, name: str) -> Tensor:
     paths = [node.path for node in nodes if node.name]
     if fitting:
         raise KeyError(f"{name!r} is the name of {len(fitting)} nodes: {', '.join(n.path for n in fitting[:20])}.")
-    close = difflib.get_close_matches(name, paths, n=3)
+    folded = {path.casefold(): path for path in paths}
+    close = [folded[path] for path in difflib.get_close_matches(name.casefold(), folded, n=3)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     shown = ", ".join(paths[:40]) + (f", and {len(paths) - 40} more" if len(paths) > 40 else "")
     raise KeyError(f"No node is called {name!r}.{hint} The names are: {shown or '(none)'}.")
@@ -76,7 +77,7 @@ def _from_definition(node: Tensor, inputs: tuple[Any, ...], everything: bool) ->
         new: Tensor = node.primitive.definition(*inputs, **options_of(node))
     finally:
         MODE.reset(token)
-    inside = [new]
+    inside = [new] if node.source else []
     for made in inside:
         if made.index > start and made.source is None:
             made.source = node.source
@@ -94,6 +95,7 @@ def options_of(node: Tensor) -> dict[str, Any]:
 def _with_inputs(node: Tensor, inputs: tuple[Any, ...]) -> Tensor:
     """The same node on other inputs of equal values."""
     new = _new_tensor(Tensor)
+    new.grad = None
     for slot in ("_data", "_retain", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
         setattr(new, slot, getattr(node, slot))
     new.inputs = inputs

@@ -7,18 +7,20 @@ steps. To watch it work, put a breakpoint at the line that calls `rule`, with a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from heapq import heappop, heappush
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import vdot
 from numpy.typing import ArrayLike
 
 from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.graph import ancestors, opened
 from chainrule.autograd.modes import enable_grad
 from chainrule.autograd.rules import Primitive, tracked
-from chainrule.autograd.tensor import Source, Tensor, value_of
+from chainrule.autograd.tensor import Array, Source, Tensor, value_of
 
 
 class Step(NamedTuple):
@@ -58,7 +60,7 @@ _new_step = tuple.__new__  # a NamedTuple without its constructor's overhead: th
 
 
 def chain_rule(
-    output: Tensor, seed: Any, relevant: set[Tensor] | None = None, record: bool = False, guard: bool = True
+    output: Tensor, seed: Any, relevant: set[Tensor] | None = None, record: bool = False, thorough: bool = True
 ) -> Iterator[Step]:
     """Walk the graph from `output` in reverse creation order, and yield a `Step` for every node.
 
@@ -70,8 +72,9 @@ def chain_rule(
         output: where to start. seed: ∂L/∂output, usually 1.
         relevant: visit only these nodes; None for all that gradients flow to.
         record: give the rules Tensors instead of arrays, so that the adjoints can be differentiated again.
-        guard: where an adjoint is 0 and an elementwise derivative infinite, let the contribution be 0 and not NaN. It costs
-            a pass over every contribution, so callers that see only the last gradients ask for it when those are not finite.
+        thorough: yield the steps of interior nodes too (otherwise only of leaves and where `retain_grad()` asks), and where an
+            adjoint is 0 and an elementwise derivative infinite, let the contribution be 0 and not NaN. That costs a pass over
+            every contribution, so callers who want only gradients ask for it if those come out not finite.
     """
     adjoints: dict[Tensor, Any] = {output: seed}
     frontier = [(-output.index, output)]  # the nodes that have an adjoint; the youngest comes out first
@@ -88,7 +91,7 @@ def chain_rule(
             else:
                 y, inputs = node._data, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
-            options, joint, guarded = node.options, primitive.joint, guard and primitive.elementwise
+            options, joint, guarded = node.options, primitive.joint, thorough and primitive.elementwise
             rules: Any = primitive.rules if joint is None else joint(adjoint, y, *inputs, **options)
             for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
                 contribution = earlier = None
@@ -103,7 +106,7 @@ def chain_rule(
                     if guarded and contribution is not adjoint:
                         contribution = zero_where_zero(adjoint, contribution)
                     if contribution.shape != data.shape or contribution.dtype is not data.dtype:
-                        contribution = fitted(contribution, x, primitive)
+                        contribution = fitted(contribution, data, primitive)
                     earlier = adjoints.get(x)
                     if earlier is None:
                         adjoints[x] = contribution
@@ -112,13 +115,15 @@ def chain_rule(
                         adjoints[x] = earlier + contribution
                 contributions.append(contribution)
                 before.append(earlier)
-        yield _new_step(Step, (node, adjoint, contributions, before))
+        if thorough or primitive is None or node._retain:
+            yield _new_step(Step, (node, adjoint, contributions, before))
 
 
 def all_finite(g: Any) -> bool:
     """False if an entry is NaN or infinite (or so large that its square is): one pass, at the speed of a dot product."""
-    g = value_of(g)
-    return isfinite(np.vdot(g, g))
+    if isinstance(g, Tensor):
+        g = g._data
+    return isfinite(vdot(g, g))
 
 
 def zero_where_zero(g: Any, product: Any) -> Any:
@@ -131,16 +136,16 @@ def zero_where_zero(g: Any, product: Any) -> Any:
     return np.where((value_of(g) == 0) & ~np.isfinite(value_of(product)), 0, product)
 
 
-def fitted(contribution: Any, x: Tensor, primitive: Primitive) -> Any:
-    """The contribution in the shape and dtype of its input `x`; an elementwise one is summed down from the output's shape."""
+def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
+    """The contribution in the shape and dtype of the input `data`; an elementwise one is first summed down to it."""
     if primitive.elementwise:
-        contribution = unbroadcast(contribution, x._data.shape)
-    if contribution.shape != x._data.shape:
+        contribution = unbroadcast(contribution, data.shape)
+    if contribution.shape != data.shape:
         raise ValueError(
-            f"A contribution has the shape of its input; a rule of {primitive.name} returned {contribution.shape} for "
-            f"{x.label} of shape {x.shape}."
+            f"A contribution has the shape of its input; a rule of {primitive.name} returned {contribution.shape} for an input "
+            f"of shape {data.shape}."
         )
-    return contribution if contribution.dtype == x._data.dtype else contribution.astype(x._data.dtype)
+    return contribution if contribution.dtype == data.dtype else contribution.astype(data.dtype)
 
 
 def missing_rule(node: Tensor, x: Tensor) -> str:
@@ -173,13 +178,16 @@ def seed_for(output: Tensor, gradient: ArrayLike | None) -> Any:
                 "Reduce it to a loss, for example with np.sum, or pass gradient=∂L/∂output."
             )
         return np.ones(output.shape, output.dtype)
-    if isinstance(gradient, Tensor):
-        seed: Any = gradient
-    else:
-        seed = np.array(gradient, dtype=output.dtype)
+    seed: Any = gradient if isinstance(gradient, Tensor) else np.array(gradient, dtype=output.dtype)
+    if seed.dtype != output.dtype:
+        seed = seed.astype(output.dtype)
     if seed.shape != output.shape:
         raise ValueError(f"gradient must have the shape {output.shape} of {output.path}; got {seed.shape}.")
     return seed
+
+
+def as_tensor(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else Tensor(x)
 
 
 def backward_steps(output: Tensor, gradient: ArrayLike | None = None, *, create_graph: bool = False) -> Iterator[Step]:
@@ -187,11 +195,11 @@ def backward_steps(output: Tensor, gradient: ArrayLike | None = None, *, create_
     seed = seed_for(output, gradient)
     if create_graph:
         output, _ = opened(output)
-    steps = chain_rule(output, Tensor(seed) if create_graph else seed, record=create_graph)
+    steps = chain_rule(output, as_tensor(seed) if create_graph else value_of(seed), record=create_graph)
 
     def walk() -> Iterator[Step]:
         while True:
-            with quiet():
+            with quiet(), enable_grad() if create_graph else nullcontext():
                 step = next(steps, None)
             if step is None:
                 return
@@ -214,37 +222,47 @@ def backward(
     """
     seed = seed_for(output, gradient)
     if create_graph:
-        output, _ = opened(output)
-        seed = seed if isinstance(seed, Tensor) else Tensor(seed)
-    else:
-        seed = value_of(seed)
-
-    def kept(guard: bool) -> list[Step]:
-        steps = chain_rule(output, seed, record=create_graph, guard=guard)
-        return [step for step in steps if step[0].primitive is None or retain_grad or step[0]._retain]
-
-    with quiet(), enable_grad():
-        steps = kept(guard=False)
-        if not all(all_finite(step.adjoint) for step in steps):
-            steps = kept(guard=True)
-        if create_graph:
-            for node, adjoint, *_ in steps:
+        with enable_grad():
+            output, _ = opened(output)
+            for node, adjoint in _kept(output, as_tensor(seed), retain_grad, record=True):
                 node.grad = adjoint if node.primitive or node.grad is None else node.grad + adjoint
-        else:
-            deliver(steps)
+    else:
+        deliver(_kept(output, value_of(seed), retain_grad))
 
 
-def deliver(steps: Iterable[Step]) -> None:
+def _kept(output: Tensor, seed: Any, retain_grad: bool, record: bool = False) -> list[tuple[Tensor, Any]]:
+    """(node, adjoint) of the leaves, and of the interior nodes whose gradient is to be retained."""
+    kept: list[tuple[Tensor, Any]] = []
+    with quiet():
+        for thorough in (True,) if retain_grad else (False, True):
+            kept = [
+                (node, adjoint)
+                for node, adjoint, _, _ in chain_rule(output, seed, None, record, thorough)
+                if node.primitive is None or retain_grad or node._retain
+            ]
+            if all(all_finite(adjoint) for _, adjoint in kept):
+                break
+    return kept
+
+
+def deliver(adjoints: Iterable[tuple[Tensor, Any]]) -> None:
     """Add each leaf's adjoint to its `.grad`, and replace each interior node's. Gradients never alias each other."""
-    adopted: set[int] = set()
-    for node, adjoint, *_ in steps:
-        if node.primitive is None and node.grad is not None:
+    taken: set[int] = set()
+    for node, adjoint in adjoints:
+        if node.primitive is None and isinstance(node.grad, Tensor):  # recorded, by create_graph
+            node.grad = node.grad + adjoint
+        elif node.primitive is None and node.grad is not None:
             node.grad = np.asarray(node.grad + adjoint)
-        elif adjoint.flags.writeable and adjoint.base is None and id(adjoint) not in adopted:
-            adopted.add(id(adjoint))  # nothing else holds it: adjoints in use elsewhere are read-only
-            node.grad = adjoint
         else:
-            node.grad = np.array(adjoint)
+            node.grad = owned(adjoint, taken)
+
+
+def owned(adjoint: Any, taken: set[int]) -> Array:
+    """The adjoint as an array that nothing else holds: itself if it is new (those in use elsewhere are read-only), or a copy."""
+    if adjoint.flags.writeable and adjoint.base is None and id(adjoint) not in taken:
+        taken.add(id(adjoint))
+        return np.asarray(adjoint)
+    return np.array(adjoint)
 
 
 def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *, create_graph: bool = False) -> list[Any]:
@@ -257,7 +275,7 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
     if create_graph:
         output, renamed = opened(output)
         inputs = [renamed.get(x, x) for x in inputs]
-        seed = seed if isinstance(seed, Tensor) else Tensor(seed)
+        seed = as_tensor(seed)
     else:
         seed = value_of(seed)
     relevant = set(inputs)
@@ -266,10 +284,12 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
             relevant.add(node)
     found: dict[Tensor, Any] = {}
     wanted = set(inputs)
-    with quiet(), enable_grad():
-        for guard in (False, True):
-            if output in relevant and not all(map(all_finite, found.values() or [np.nan])):
-                steps = chain_rule(output, seed, relevant, create_graph, guard)
-                found = {step.node: step.adjoint for step in steps if step.node in wanted}
-    zero = Tensor if create_graph else np.asarray
-    return [found[x] if x in found else zero(np.zeros(x.shape, x.dtype)) for x in inputs]
+    if output in relevant:
+        with quiet(), enable_grad():
+            steps = chain_rule(output, seed, relevant, create_graph)
+            found = {step.node: step.adjoint for step in steps if step.node in wanted}
+    zeros = [np.zeros(x.shape, x.dtype) for x in inputs]
+    if create_graph:
+        return [found[x] if x in found else Tensor(zero) for x, zero in zip(inputs, zeros, strict=True)]
+    taken: set[int] = set()
+    return [owned(found[x], taken) if x in found else zero for x, zero in zip(inputs, zeros, strict=True)]

@@ -143,7 +143,7 @@ def _local_jacobian(node: Tensor, position: int) -> Array:
                 rule = primitive.rules[position]
                 assert rule is not None
                 row = rule(g, node.data, *node.values, **node.options)
-            rows[i] = np.ravel(fitted(np.asarray(row), x, primitive))
+            rows[i] = np.ravel(fitted(np.asarray(row), x.data, primitive))
     return rows
 
 

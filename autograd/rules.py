@@ -71,6 +71,7 @@ class Primitive:
         self.input_names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL))
         self.input_defaults = {p.name: p.default for p in inputs if p.default is not p.empty}
         self.option_names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.option_order = self.option_names
         self.arity = -1 if self.variadic else len(inputs)
         self.rules: list[Function | None] = [None] * len(inputs)
         self.joint: Function | None = None
@@ -156,10 +157,11 @@ class Primitive:
 
         node = _new_tensor(Tensor)
         node._data = y
+        node.grad = node.name = node.source = None
         node._retain = False
         node.scope = mode.scope
         node.index = next(creation_order)
-        if tracked and mode.record and y.dtype.kind == "f":
+        if tracked and mode.record:
             if constants:
                 values = [frozen(v) if isinstance(v, np.ndarray) else v for v in values]
                 inputs = tuple(x if isinstance(x, Tensor) else v for x, v in zip(inputs, values, strict=True))
@@ -182,9 +184,9 @@ class Primitive:
         if not self.variadic:
             if len(inputs) > self.arity:
                 extra = inputs[self.arity :]
-                if len(extra) > len(self.option_names):
-                    raise TypeError(f"{self.name} takes at most {self.arity + len(self.option_names)} arguments.")
-                options = {**dict(zip(self.option_names, extra, strict=False)), **options}
+                if len(extra) > len(self.option_order):
+                    raise TypeError(f"{self.name} takes at most {self.arity + len(self.option_order)} arguments.")
+                options = {**dict(zip(self.option_order, extra, strict=False)), **options}
                 inputs = inputs[: self.arity]
             for name in self.input_names[len(inputs) :]:
                 if name in options:
@@ -234,6 +236,8 @@ def primitive(*numpy_functions: Function, **properties: Any) -> Callable[[Functi
         made = Primitive(forward, **properties)
         for function in numpy_functions:
             DISPATCH[function] = made
+            if not isinstance(function, np.ufunc):  # whose arguments after the inputs may stand in another order
+                made.option_order = tuple(inspect.signature(function).parameters)[made.arity :]
         return made
 
     return make

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy import absolute, add, divide, matmul, multiply, negative, power, subtract
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from chainrule.autograd.modes import MODE
@@ -93,7 +95,6 @@ class Tensor:
         "__weakref__", "_data", "_retain", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
         "scope", "source", "values",
     )  # fmt: skip
-    _UNSET = frozenset({"grad", "name", "source"})  # these slots are None until set: a node is quicker to make
     __hash__ = object.__hash__  # nodes are keys by identity; == compares values, as in NumPy
 
     _data: Array
@@ -116,6 +117,7 @@ class Tensor:
                 f"Only floating-point tensors can have a gradient; got dtype {self._data.dtype}"
                 f"{f' for {name!r}' if name else ''}. Convert it first: data.astype(float)."
             )
+        self.grad = self.source = None
         self.requires_grad = requires_grad
         self.name = name
         self.inputs = self.values = ()
@@ -124,11 +126,6 @@ class Tensor:
         self.index = next(creation_order)
         self.scope = MODE.get().scope
         self._retain = False
-
-    def __getattr__(self, attribute: str) -> None:
-        if attribute in Tensor._UNSET:
-            return
-        raise AttributeError(f"A Tensor has no attribute {attribute!r}; for functions of it, use NumPy's: np.{attribute}(x).")
 
     # What it is
 
@@ -251,40 +248,40 @@ class Tensor:
     # Operators. `x += y` rebinds x to x + y: a node is never changed.
 
     def __add__(self, other: Any) -> Any:
-        return DISPATCH[np.add](self, other)
+        return DISPATCH[add](self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return DISPATCH[np.add](other, self)
+        return DISPATCH[add](other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return DISPATCH[np.subtract](self, other)
+        return DISPATCH[subtract](self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return DISPATCH[np.subtract](other, self)
+        return DISPATCH[subtract](other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return DISPATCH[np.multiply](self, other)
+        return DISPATCH[multiply](self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return DISPATCH[np.multiply](other, self)
+        return DISPATCH[multiply](other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return DISPATCH[np.divide](self, other)
+        return DISPATCH[divide](self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return DISPATCH[np.divide](other, self)
+        return DISPATCH[divide](other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return DISPATCH[np.power](self, other)
+        return DISPATCH[power](self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return DISPATCH[np.power](other, self)
+        return DISPATCH[power](other, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return DISPATCH[np.matmul](self, other)
+        return DISPATCH[matmul](self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return DISPATCH[np.matmul](other, self)
+        return DISPATCH[matmul](other, self)
 
     def __mod__(self, other: Any) -> Any:
         return np.remainder(self, other)
@@ -293,13 +290,13 @@ class Tensor:
         return np.remainder(other, self)
 
     def __neg__(self) -> Any:
-        return DISPATCH[np.negative](self)
+        return DISPATCH[negative](self)
 
     def __pos__(self) -> Tensor:
         return self
 
     def __abs__(self) -> Any:
-        return DISPATCH[np.absolute](self)
+        return DISPATCH[absolute](self)
 
     def __eq__(self, other: Any) -> Any:
         return self._data == value_of(other)
@@ -320,9 +317,7 @@ class Tensor:
         return self._data >= value_of(other)
 
     def __getitem__(self, key: Any) -> Any:
-        from chainrule.autograd.primitives.indexing import frozen_key, getitem
-
-        return getitem(self, key=frozen_key(value_of(key)))
+        return DISPATCH[getitem](self, value_of(key))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
@@ -348,6 +343,9 @@ class Tensor:
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
         return np.min(self, axis=axis, keepdims=keepdims)
 
+    def dot(self, other: Any) -> Any:
+        return np.dot(self, other)
+
     def reshape(self, *shape: Any) -> Any:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape)
 
@@ -367,9 +365,9 @@ class Tensor:
         return np.squeeze(self, axis=axis)
 
     def astype(self, dtype: DTypeLike) -> Any:
-        from chainrule.autograd.primitives.elementwise import astype
-
-        return astype(self, dtype=np.dtype(dtype))
+        if np.dtype(dtype).kind != "f":
+            return Tensor(self._data.astype(dtype))  # integers have no gradient
+        return DISPATCH[np.ndarray.astype](self, dtype=np.dtype(dtype))
 
     def copy(self) -> Any:
         return np.copy(self)
@@ -415,15 +413,14 @@ class Tensor:
                 f"{self.path} is an interior node: a copy would carry a second graph with gradients of its own. "
                 "Copy or pickle leaves and modules, or copy .detach()."
             )
-        return _rebuild, (type(self), np.array(self._data), self.requires_grad, self.name, self.grad)
+        return _rebuild, (type(self), np.array(self._data), self.requires_grad, self.name, self.scope, self.grad)
 
     def __copy__(self) -> Tensor:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        build, (cls, data, requires_grad, name, grad) = self.__reduce__()
-        grad = grad.copy() if isinstance(grad, np.ndarray) else grad
-        twin: Tensor = build(cls, data, requires_grad, name, grad)
+        build, (*fields, grad) = self.__reduce__()
+        twin: Tensor = build(*fields, grad.copy() if isinstance(grad, np.ndarray) else grad)
         memo[id(self)] = twin
         return twin
 
@@ -448,10 +445,10 @@ def named(name: str, x: Any) -> Any:
     return x
 
 
-def _rebuild(cls: type[Tensor], data: Array, requires_grad: bool, name: str | None, grad: Any) -> Tensor:
+def _rebuild(cls: type[Tensor], data: Array, requires_grad: bool, name: str | None, scope: str, grad: Any) -> Tensor:
     tensor = cls.__new__(cls)
     Tensor.__init__(tensor, data, requires_grad, name)
-    tensor.grad = grad
+    tensor.scope, tensor.grad = scope, grad
     return tensor
 
 

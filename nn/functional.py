@@ -89,12 +89,14 @@ def cross_entropy(logits: Any, target: Any) -> Any:
     target = _checked_target(logits, target)[..., None]
     top = np.max(logits, axis=-1, keepdims=True)
     log_sum = np.log(np.sum(np.exp(logits - top), axis=-1, keepdims=True))  # of the shifted logits
-    return np.mean(log_sum - (np.take_along_axis(logits, target, axis=-1) - top)), top + log_sum
+    return np.mean(log_sum - (np.take_along_axis(logits, target, axis=-1) - top)), (top, log_sum)
 
 
 @cross_entropy.rule("logits", "∂L/∂{logits} = (p - 1[target]) · ∂L/∂{y} / {target.size}")
 def cross_entropy_wrt_logits(g: Any, y: Any, logits: Any, target: Any, saved: Any) -> Any:
-    p = np.exp(logits - saved)
+    top, log_sum = saved  # kept apart: in their sum a large top would swallow log_sum
+    p = logits - top
+    np.exp(np.subtract(p, log_sum, out=p), out=p)
     at_target = np.asarray(target)[..., None]
     np.put_along_axis(p, at_target, np.take_along_axis(p, at_target, axis=-1) - 1, axis=-1)
     p *= g / at_target.size

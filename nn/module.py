@@ -27,7 +27,8 @@ class Module:
     """
 
     training: bool = True
-    _label: str = ""
+    _label: str = ""  # its name in the module around it
+    _path: str = ""  # its path in the outermost one
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward(self, ...).")
@@ -52,11 +53,21 @@ class Module:
                 yield from ((f"{name}.{i}", item) for i, item in enumerate(value) if isinstance(item, (Parameter, Module)))
 
     def _give_names(self) -> None:
-        for name, child in self._children():
-            if isinstance(child, Module):
-                child._label = name
-        for path, parameter in self.named_parameters():
-            parameter.scope, _, parameter.name = path.rpartition(".")
+        """Tell the modules inside where they are, and the parameters what they are called.
+
+        From inside another module only new parameters are named: one that is called otherwise is shared with some other part.
+        """
+        named: set[Any] = set()
+        for path, module in self.named_modules(self._path):
+            for name, child in module._children():
+                if child in named:
+                    continue
+                named.add(child)
+                child_path = f"{path}.{name}" if path else name
+                if isinstance(child, Module):
+                    child._label, child._path = name, child_path
+                elif not self._path or not child.name or f".{child_path}".endswith(f".{child.path}"):
+                    child.scope, _, child.name = child_path.rpartition(".")
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module (path "") and all inside it, with their dotted paths."""
@@ -67,6 +78,8 @@ class Module:
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """The parameters with their dotted paths; one shared by two modules comes once, under its first path."""
+        if not self._path:
+            self._give_names()  # anew: a list may have grown since
         seen: set[Parameter] = set()
         for prefix, module in self.named_modules():
             for name, child in module._children():

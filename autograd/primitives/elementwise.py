@@ -246,7 +246,7 @@ def tanh(x: Any) -> Any:
 
 @tanh.rule("x", "∂L/∂{x} = ∂L/∂{y} · (1 - {y}²)")
 def tanh_wrt_x(g: Any, y: Any, x: Any) -> Any:
-    return g * (1 - y * y)
+    return g - g * y * y  # with array operands only: quicker than 1 - y * y
 
 
 # Choosing
@@ -320,7 +320,7 @@ def copy_wrt_x(g: Any, y: Any, x: Any) -> Any:
     return g
 
 
-@elementwise(analytic=False)
+@elementwise(np.ndarray.astype, analytic=False)
 def astype(x: Any, *, dtype: Any) -> Any:
     """y = x in another dtype. The contribution returns in the dtype of x."""
     return x.astype(dtype)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-from chainrule.autograd.rules import primitive
+from chainrule.autograd.rules import implements, primitive
 from chainrule.autograd.tensor import frozen
 
 
@@ -29,6 +30,12 @@ def is_basic(key: Any) -> bool:
 def getitem(x: Any, *, key: Any) -> Any:
     """y = x[key], by any index of NumPy's"""
     return x[key]
+
+
+@implements(operator.getitem)
+def tensor_getitem(x: Any, key: Any) -> Any:
+    """x[key]"""
+    return getitem(x, key=frozen_key(key))
 
 
 @getitem.rule("x", "∂L/∂{x} = ∂L/∂{y} at [{key}], 0 elsewhere")
