@@ -94,7 +94,7 @@ def _entries(flow: NodeFlow) -> list[str]:
     rows = [f"{'':{width}}  {'value':>13} {'adjoint':>13} {'tangent':>13} {'flow':>13}"]
     for i, label in zip(order, labels, strict=True):
         numbers = (node.data.flat[i], flow.adjoint.flat[i], flow.tangent.flat[i], flow.flow.flat[i])
-        rows.append(f"{label:{width}} " + "".join(f" {float(number):13.7g}" for number in numbers))
+        rows.append(f"{label:{width}} " + "".join(f" {float(number) + 0.0:13.7g}" for number in numbers))
     if node.size > MOST_ENTRIES:
         rest = flow.total - float(sum(flow.flow.flat[i] for i in order))
         rows.append(f"… {node.size - MOST_ENTRIES} more entries of {list(node.shape)} carry {rest:.7g}")

@@ -28,7 +28,7 @@ from chainrule.autograd.describe import forward_text, rule_text, source_text
 from chainrule.autograd.forward import push_forward
 from chainrule.autograd.graph import ancestors, find, opened
 from chainrule.autograd.primitives.indexing import frozen_key, getitem
-from chainrule.autograd.reverse import chain_rule, quiet, seed_for
+from chainrule.autograd.reverse import Step, all_finite, chain_rule, quiet, seed_for
 from chainrule.autograd.routes import Route, entry_routes, node_routes
 from chainrule.autograd.tensor import Array, Tensor
 
@@ -169,8 +169,8 @@ class Trace:
         here = self.nodes[place]
         parts = [(here.node.label, here.flow)]
         for edge in passing:
-            assert edge.contribution is not None
-            flow = _product(edge.contribution, self._tangents[edge.input])
+            with quiet():
+                flow = _product(edge.contribution, self._tangents[edge.input])
             parts.append((f"{edge.input.label} → {edge.node.label}", flow))
         cut = Cut(here.node.path, parts, 0.0)
         cut.residual = abs(cut.total - self.total)
@@ -213,7 +213,7 @@ class Trace:
 
     @property
     def route_count(self) -> int:
-        """The number of all routes, without listing them; see `routes`."""
+        """The number of routes along which no local derivative is 0, without listing them; see `routes`."""
         return int(self._routes.count)
 
     # Check
@@ -320,24 +320,31 @@ def trace(loss: Tensor, target: Tensor | str, index: Any = None) -> Trace:
     tangents = push_forward(order, {entry: direction})
 
     flows: dict[Tensor, NodeFlow] = {}
-    for node in order:
-        adjoint = steps[node].adjoint if node in steps else np.zeros(node.shape, node.dtype)
-        tangent = np.asarray(tangents[node])
-        product = _product(adjoint, tangent)
-        flows[node] = here = NodeFlow(node, np.asarray(adjoint), tangent, product, float(np.sum(product)))
-        if node is entry:
-            continue
-        for position, x in enumerate(node.inputs):
-            fed = isinstance(x, Tensor) and x in between
-            contribution = steps[node].contributions[position] if fed and node in steps else None
-            flow = float(np.sum(_product(contribution, tangents[x]))) if contribution is not None else 0.0
-            edge = EdgeFlow(x, node, position, contribution, flow, fed, output)
-            here.edges.append(edge)
-            if contribution is not None:
-                flows[x].users.append(edge)
+    with quiet():
+        for node in order:
+            flows[node] = _node_flow(node, entry, steps.get(node), flows, tangents, output)
     single = len(places) == 1
     at = tuple(int(i) for i in np.unravel_index(places[0], entry.shape)) if single else None
     return Trace(loss, output, entry, at, direction, [flows[node] for node in order])
+
+
+def _node_flow(
+    node: Tensor, entry: Tensor, step: Step | None, flows: dict[Tensor, NodeFlow], tangents: dict[Tensor, Any], output: Tensor
+) -> NodeFlow:
+    """The account of one node, whose inputs in between have theirs already; adds itself to their users."""
+    tangent = np.asarray(tangents[node])
+    adjoint = np.zeros(node.shape, node.dtype) if step is None else np.asarray(step.adjoint)
+    product = _product(adjoint, tangent)
+    here = NodeFlow(node, adjoint, tangent, product, float(product.sum()))
+    for position, x in enumerate(node.inputs if node is not entry else ()):
+        fed = isinstance(x, Tensor) and x in flows
+        contribution = step.contributions[position] if fed and step else None
+        flow = 0.0 if contribution is None else float(_product(contribution, tangents[x]).sum())
+        edge = EdgeFlow(x, node, position, contribution, flow, fed, output)
+        here.edges.append(edge)
+        if contribution is not None:
+            flows[x].users.append(edge)
+    return here
 
 
 def _feeds(between: set[Tensor], node: Tensor) -> bool:
@@ -350,9 +357,8 @@ def _feeds(between: set[Tensor], node: Tensor) -> bool:
 
 def _product(g: Any, tangent: Any) -> Array:
     """g · tangent in float64, with 0 where either is 0 and the other infinite."""
-    with quiet():
-        product = np.multiply(g, tangent, dtype=np.float64) + 0.0  # no -0
-        return product if np.isfinite(product).all() else np.where((g == 0) | (tangent == 0), 0.0, product)
+    product = np.multiply(g, tangent, dtype=np.float64)
+    return np.asarray(product if all_finite(product) else np.where((g == 0) | (tangent == 0), 0.0, product))
 
 
 def _resolve(loss: Tensor, target: Tensor | str, index: Any) -> tuple[Tensor, Sequence[int]]:

@@ -258,7 +258,7 @@ def deliver(adjoints: Iterable[tuple[Tensor, Any]]) -> None:
 
 
 def owned(adjoint: Any, taken: set[int]) -> Array:
-    """The adjoint as an array that nothing else holds: itself if it is new (those in use elsewhere are read-only), or a copy."""
+    """The adjoint as an array that nothing else holds: itself if new (those in use elsewhere are read-only), or a copy."""
     if adjoint.flags.writeable and adjoint.base is None and id(adjoint) not in taken:
         taken.add(id(adjoint))
         return np.asarray(adjoint)

@@ -62,7 +62,7 @@ class Routes:
             place: [(abs(value), value, None, 0)] for place, value in self.start.items()
         }
         for place, incoming in self.edges:
-            found = [
+            found: list[tuple[float, float, Place | None, int]] = [
                 (size * abs(weight), value * weight, previous, rank)
                 for previous, weight in incoming
                 for rank, (size, value, _, _) in enumerate(ways.get(previous, ()))
