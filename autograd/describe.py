@@ -35,7 +35,7 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     primitive = node.primitive
     if primitive is None or not (formula := primitive.formula(position)):
         return ""
-    fields: dict[str, Any] = {key: value for key, value in node.options.items() if key != "saved"}
+    fields: dict[str, Any] = {key: _option_text(value) for key, value in node.options.items() if key != "saved"}
     for i, (x, value) in enumerate(zip(node.inputs, node.values, strict=True)):
         fields[primitive.input_names[0 if primitive.variadic else i]] = _Filled(x, value)
     if primitive.variadic:
@@ -61,17 +61,24 @@ def forward_text(node: Tensor) -> str:
     inputs = [
         x.label if isinstance(x, Tensor) else constant_text(value) for x, value in zip(node.inputs, node.values, strict=True)
     ]
-    options = [f"{key}={_option_text(value)}" for key, value in node.options.items() if key != "saved"]
+    options = [f"{key}={_in_brackets(value)}" for key, value in node.options.items() if key != "saved"]
     return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
+
+
+def _in_brackets(value: Any) -> str:
+    return f"({_option_text(value)})" if isinstance(value, tuple) and value else _option_text(value)
 
 
 def _option_text(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(map(_option_text, value))})"
+        return ", ".join(map(_option_text, value)) if value else "()"
     if isinstance(value, slice):
-        return ":".join(
-            "" if part is None else str(part) for part in (value.start, value.stop, value.step)[: 3 if value.step else 2]
-        )
+        parts = (value.start, value.stop, value.step)[: 2 if value.step is None else 3]
+        return ":".join("" if part is None else str(part) for part in parts)
+    if value is Ellipsis:
+        return "..."
+    if getattr(value, "ndim", 0) and value.size <= 6:
+        return str(value.tolist())
     return constant_text(value)
 
 

@@ -44,7 +44,7 @@ LONG_EDGE = 24  # ranks that an edge may cross before it becomes a named stub
 MOST_USERS = 4  # of a leaf, up to which each has an edge to it
 MOST_RANKS = 1000  # crossed by all edges together
 
-GAP = "&#160;&#160;"  # between an edge and its label
+GAP = "&#160;&#160;&#160;"  # between an edge and its label
 NARROW, WIDE = "ijltfr.,:;'|!/()[] ", "mwMW@%#×−…"
 
 
@@ -57,19 +57,17 @@ def dot_of(model: GraphModel) -> str:
     )  # fmt: skip
     if model.entry or model.hidden:
         graph.attr(labelloc="t", label=_html(_caption(model)))
-    if model.hidden:  # many edges between clusters: less polish for much less time
-        graph.attr(nslimit="1", nslimit1="1", mclimit="0.2", splines="polyline")
     graph.attr("node", shape="plain", fontname="Helvetica", fontsize="12", fontcolor=PALETTE["ink"])
     graph.attr("edge", fontname="Helvetica", fontsize="9", arrowsize="0.6", color=PALETTE["line"])
     stubs = long_edges(model)
     labels = {node.id: node.label for node in model.nodes}
-    inner = {edge.head for edge in model.edges}
+    computed = {edge.head for edge in model.edges}
     detailed = len(model.nodes) <= DETAILED
     _clusters(graph, model, "", detailed, [edge for edge in model.edges if edge.id in stubs], labels)
     largest = max((abs(edge.flow) for edge in model.edges if isinstance(edge.flow, (int, float))), default=0.0)
     for edge in model.edges:
         tail = f"s{edge.id}" if edge.id in stubs else edge.tail
-        weight = "5" if tail in inner else "1"  # the main line straight, leaves and constants beside it
+        weight = "5" if tail in computed else "1"  # so that the main line is straight, leaves and constants beside it
         graph.edge(tail, edge.head, id=edge.id, weight=weight, **_edge_style(edge, largest, model.entry is not None, detailed))
     return str(graph.source)
 
@@ -85,9 +83,9 @@ def _clusters(
     for edge in stubs:
         if edge.head in here:
             graph.node(f"s{edge.id}", _html(_stub_label(labels[edge.tail])), id=f"s{edge.id}")
-    for inner in model.scopes:
+    for i, inner in enumerate(model.scopes):
         if inner.parent == scope:
-            with graph.subgraph(name=f"cluster_{inner.path.encode().hex()}") as cluster:
+            with graph.subgraph(name=f"cluster_{i}") as cluster:
                 cluster.attr(
                     label=_html(_font(f"<B>{_text(_relative(inner))}</B>", 10, "faint")), labeljust="l", labelloc="t",
                     style="rounded,filled", fillcolor=PALETTE["scope"], color=PALETTE["scope-border"], margin="10",
@@ -103,9 +101,8 @@ def _caption(model: GraphModel) -> str:
     rows = ""
     if model.entry:
         rows += _row(_words(f"{model.title} = {format_number(model.entry.total, 7)}", 12, "ink", bold=True, longest=80))
-        legend = (
-            _words("Edges carry the flow:", 10, "faint") + _words("blue +", 10, "positive") + _words("orange −", 10, "negative")
-        )
+        legend = _words("Edges carry the flow:", 10, "faint")
+        legend += _words("blue +", 10, "positive") + _words("orange −", 10, "negative")
         legend += _words("dashed 0.  Flow = ∂L/∂n · tangent.", 10, "faint", longest=80)
         rows += _row(f'<TD><TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2"><TR>{legend}</TR></TABLE></TD>')
     if model.hidden:
@@ -176,7 +173,7 @@ def _header(node: Node, fill: str) -> str:
     """The name, and at the right the operation and shape in small letters."""
     about = [node.operation] * (node.operation not in ("", node.label.partition("#")[0]))
     about += ["×".join(map(str, node.shape))] * bool(node.shape)
-    small = "  ".join(about)
+    small = " ".join(about)
     if node.kind == "constant":
         cells = _words(node.label, 10, "faint") + (_words(small, 9, "faint") if small else "")
     else:

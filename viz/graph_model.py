@@ -208,7 +208,7 @@ class _Builder:
         }
         nodes = ancestors(output)
         if trace:
-            beside = {x for node in self.flows for x in node.inputs if tracked(x)} - self.flows.keys()
+            beside = {x for node in self.flows.keys() - {trace.entry} for x in node.inputs if tracked(x)} - self.flows.keys()
             nodes = [node for node in nodes if node in self.flows or node in beside]
         keep = {output, trace.entry} if trace else {output}
         self.size = len(nodes)

@@ -43,7 +43,8 @@ function signed(x) {
 }
 
 function table(array, caption, entry = null) {
-  return element("div", { class: "scroll" }, element("table", {}, element("caption", {}, caption), ...rows(array, entry)));
+  const made = element("table", { "aria-label": caption }, ...rows(array, entry));
+  return element("div", { class: "scroll" }, element("p", { class: "caption" }, caption), made);
 }
 
 function rows(array, entry) {

@@ -1,0 +1,189 @@
+"""For tests: is this gradient right?
+
+    from chainrule.testing import assert_gradients
+
+    def test_my_layer():
+        assert_gradients(lambda x, W: my_layer(x, W), x, W)
+
+With pytest installed, the same comes as the fixture `gradcheck`.
+
+Few numbers are checked entry by entry. For many, the derivative along random directions is compared, which costs the same
+for a million parameters as for ten; and where that fails, the fault is narrowed down to the operation and the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chainrule.autograd.check import ATOL, RTOL, Entry, GradcheckReport, Method, check_direction, differences, gradcheck
+from chainrule.autograd.describe import forward_text, rule_text, source_text
+from chainrule.autograd.graph import ancestors, options_of, replay
+from chainrule.autograd.modes import enable_grad, no_grad, record_sources
+from chainrule.autograd.reverse import chain_rule, fitted, gradients, quiet
+from chainrule.autograd.tensor import Tensor, value_of
+
+FEW = 300  # entries, up to which each is checked
+
+
+def assert_gradients(
+    f: Callable[..., Any],
+    *inputs: Any,
+    method: Method = "ridders",
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    few: int = FEW,
+    directions: int = 4,
+) -> GradcheckReport:
+    """Raise AssertionError unless the gradient of f by each input agrees with differences.
+
+    The message lists the worst entries side by side: received, expected, and how far the difference can be trusted.
+
+    Args:
+        f, inputs, method, rtol, atol: as for `gradcheck`.
+        few: inputs with more entries than this together are checked along random directions, instead of entry by entry.
+        directions: how many for each input. They are normally distributed, so an error, however spread, hides from one with a
+            chance of about its tolerance over its size; from all of them practically never. What can hide is an error
+            smaller than `rtol` times the norm of the gradient by that input.
+    Returns:
+        the report, all of whose entries are ok.
+    """
+    __tracebackhide__ = True
+    if sum(np.size(value_of(x)) for x in inputs) <= few:
+        report = gradcheck(f, *inputs, method=method, rtol=rtol, atol=atol)
+        report.assert_ok()
+        return report
+    return _assert_along_directions(f, inputs, method, rtol, atol, directions)
+
+
+def _assert_along_directions(
+    f: Callable[..., Any], inputs: Sequence[Any], method: Method, rtol: float, atol: float, directions: int
+) -> GradcheckReport:
+    __tracebackhide__ = True
+    name = getattr(f, "__name__", type(f).__name__)
+    leaves = [
+        Tensor(np.asarray(value_of(x), dtype=np.float64), requires_grad=True, name=getattr(x, "name", None) or f"argument_{i}")
+        for i, x in enumerate(inputs)
+    ]
+    rng = np.random.default_rng(0)
+    with quiet(), enable_grad(), record_sources():
+        y = f(*leaves)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"assert_gradients needs a function that returns one Tensor; {name} returned {type(y).__name__}.")
+    weights = rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)
+    with enable_grad():
+        loss = np.sum(weights * y)
+    found = gradients(loss, leaves)
+
+    entries: list[Entry] = []
+    for leaf, gradient in zip(leaves, found, strict=True):
+        for _ in range(directions):
+            d = rng.standard_normal(leaf.shape)
+            _assert_recorded(f, name, leaves, leaf, d, y)
+            received = float(np.vdot(gradient, d))
+            entry = check_direction(loss, leaf, d, received, method=method, rtol=rtol, atol=atol)
+            entries.append(entry)
+            if entry.verdict != "ok":
+                raise AssertionError(_failure(name, loss, leaf, gradient, d, entry, method, rtol, atol))
+    return GradcheckReport(name, method, tuple(entries), ("checked along random directions, not entry by entry",))
+
+
+def _assert_recorded(f: Callable[..., Any], name: str, leaves: list[Tensor], leaf: Tensor, d: Any, y: Tensor) -> None:
+    """The recorded graph, moved along d, must give what f gives: else f depends on the input in ways that were not recorded."""
+    moved = leaf.data + 1e-3 * d
+    with quiet(), no_grad():
+        by_f = value_of(f(*(Tensor(moved if x is leaf else x.data) for x in leaves)))
+        by_graph = value_of(replay(y, {leaf: moved}))
+    if not np.allclose(by_f, by_graph, rtol=1e-6, atol=1e-9 * float(np.max(np.abs(by_f), initial=1.0)), equal_nan=True):
+        raise AssertionError(
+            f"{name} depends on {leaf.label} in a way that its graph does not record: moved a little, it gives other values "
+            "than the recorded operations do. Does it use .data, float(), or branch on values? Or draw random numbers?"
+        )
+
+
+class WrongRule(NamedTuple):
+    """A rule that disagrees with the differences of its own operation."""
+
+    node: Tensor
+    position: int
+    received: float
+    expected: float
+
+    def __str__(self) -> str:
+        where = f" at {self.node.source}: {source_text(self.node.source)}" if self.node.source else ""
+        return (
+            f"{forward_text(self.node)}{where}\n"
+            f"    rule: {rule_text(self.node, self.position) or '(no formula given)'}\n"
+            f"    along random directions: received {self.received:.10g}, expected {self.expected:.10g}"
+        )
+
+
+def wrong_rules(loss: Tensor, rtol: float = 1e-6) -> list[WrongRule]:
+    """The rules in the graph of `loss` that disagree with differences of their own operation, oldest node first.
+
+    Each operation is checked by itself, at the values it had: ⟨rule(g), ẋ⟩ against the difference of ⟨g, y⟩ along ẋ, for
+    random g and ẋ.
+    """
+    rng = np.random.default_rng(1)
+    wrong = []
+    with quiet():
+        for node in ancestors(loss):
+            primitive = node.primitive
+            if primitive is None or primitive.recomputes:
+                continue
+            g = rng.standard_normal(node.shape).astype(node.dtype)
+            contributions = next(iter(chain_rule(node, g))).contributions
+            for position, contribution in enumerate(contributions):
+                if contribution is None:
+                    continue
+                dx = rng.standard_normal(np.shape(node.values[position]))
+                received = float(np.vdot(fitted(contribution, node.inputs[position].data, primitive), dx))
+                slopes = differences(_moved(node, position, g, dx))
+                slack = 10 * slopes.bar + rtol * max(abs(received), abs(slopes.derivative), 1e-12)
+                if not abs(received - slopes.derivative) <= slack and np.isfinite(slopes.bar):
+                    wrong.append(WrongRule(node, position, received, slopes.derivative))
+    return wrong
+
+
+def _moved(node: Tensor, position: int, g: Any, dx: Any) -> Callable[[float], float]:
+    """t ↦ ⟨g, y⟩ with one input of the node moved by t · dx."""
+    primitive, values = node.primitive, list(node.values)
+    assert primitive is not None
+
+    def at(t: float) -> float:
+        moved = [*values[:position], np.asarray(values[position] + t * dx), *values[position + 1 :]]
+        return float(np.vdot(g, primitive(*moved, **options_of(node))))
+
+    return at
+
+
+def _failure(
+    name: str, loss: Tensor, leaf: Tensor, gradient: Any, d: Any, entry: Entry, method: Method, rtol: float, atol: float
+) -> str:
+    lines = [f"The gradient of {name} by {leaf.label}, along a random direction, is {entry.verdict}:", f"  {entry}"]
+    if entry.verdict == "wrong":
+        worst = _narrowed(loss, leaf, gradient, d, method, rtol, atol)
+        lines += ["The entry that shows it:", f"  {worst}"]
+        rules = wrong_rules(loss)
+        if rules:
+            lines += ["The operation that makes it:", *(f"  {rule}" for rule in rules[:3])]
+        else:
+            lines.append("Each rule by itself agrees with its operation; look for values that are used but not recorded.")
+    return "\n".join(lines)
+
+
+def _narrowed(loss: Tensor, leaf: Tensor, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:
+    """The check of one entry, found by halving: of a direction with an error, one half has at least half of it."""
+    places = np.arange(leaf.size)
+
+    def checked(part: Any) -> Entry:
+        direction = np.zeros(leaf.shape)
+        direction.flat[part] = d.flat[part] if len(part) > 1 else 1.0
+        return check_direction(loss, leaf, direction, float(np.vdot(gradient, direction)), method=method, rtol=rtol, atol=atol)
+
+    while len(places) > 1:
+        halves = [checked(half) for half in np.array_split(places, 2)]
+        places = np.array_split(places, 2)[int(halves[1].error > halves[0].error)]
+    return checked(places)
