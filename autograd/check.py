@@ -41,8 +41,7 @@ ATOL = 1e-9
 _EPS = 2.0**-52
 _TINY = 2.0**-1022  # below, numbers lose digits
 _STEPS = {"ridders": 0.137, "central": 1e-5, "complex": 1e-30}  # 0.137: not a period that a function is likely to have
-_ROWS = 40  # at most; most functions need five
-_ROWS_OF_A_KINK = 10  # which it must persist through: with few rows, strong curvature may look like one
+_ROWS = 40  # at most; most functions need six
 _SHRINKS = 20  # at most, by 10 each, until the function is finite
 _MARGIN = 10  # an error bar is itself an estimate: to accuse takes this many of them
 
@@ -55,7 +54,8 @@ class Slopes(NamedTuple):
 
     Attributes:
         derivative, bar: the derivative, from both sides, and its error bar; the bar is infinite if nothing can be said.
-        left, left_bar, right, right_bar: the slopes from one side. They differ at a kink.
+        left, left_bar, right, right_bar: the slopes from one side.
+        kink: whether these two differ, so that there is no derivative.
         size: the largest value met, by which rounding is measured.
     """
 
@@ -65,16 +65,21 @@ class Slopes(NamedTuple):
     left_bar: float = inf
     right: float = nan
     right_bar: float = inf
+    kink: bool = False
     size: float = 0.0
 
 
-def ridders(g: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0) -> tuple[float, float]:
+def ridders(
+    g: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0, eps: float = _EPS
+) -> tuple[float, float]:
     """(dg/dx at x0, its error bar), by Ridders' extrapolation. The arguments are those of `differences`."""
-    slopes = differences(g, x0, step=step, size=size)
+    slopes = differences(g, x0, step=step, size=size, eps=eps)
     return slopes.derivative, slopes.bar
 
 
-def differences(value_at: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0) -> Slopes:
+def differences(
+    value_at: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0, eps: float = _EPS
+) -> Slopes:
     """The slopes of a function of one number at x0, by Ridders' extrapolation.
 
     The step is halved until rounding, 10·eps·|value| / h, outweighs the best error bar so far: nothing better can follow. If
@@ -84,59 +89,70 @@ def differences(value_at: Callable[[float], Any], x0: float = 0.0, *, step: floa
         step: the first step, over which the function should change noticeably; by default 0.137 · max(1, |x0|). Where the
             function is not finite (log beyond 0), it shrinks.
         size: how large the terms are that make up the value. It matters where they cancel: the rounding is theirs.
+        eps: the precision in which the value is computed; by default that of float64.
     """
     middle, left, right = _Extrapolation(4), _Extrapolation(2), _Extrapolation(2)
     with quiet():
         centre = float(value_at(x0))
         if not isfinite(centre):
             return Slopes()
-        h = step or _STEPS["ridders"] * max(1.0, abs(x0))
-        rows = shrinks = 0
+        h = step or _default_step("ridders", x0, eps)
+        rows: list[_Row] = []
+        shrinks = 0
         largest = max(size, abs(centre))
-        while rows < _ROWS and shrinks < _SHRINKS and x0 - h < x0 < x0 + h:
-            row = _differences_at(h, value_at, x0, centre, size)
+        while len(rows) < _ROWS and shrinks < _SHRINKS and x0 - h < x0 < x0 + h:
+            row = _differences_at(h, value_at, x0, centre, size, eps)
             if row is None:
                 middle, left, right = _Extrapolation(4), _Extrapolation(2), _Extrapolation(2)
-                rows, shrinks = 0, shrinks + 1
+                rows, shrinks = [], shrinks + 1
                 h = min(h, abs(x0) or h) / 10
                 continue
-            rows += 1
+            rows.append(row)
             largest = max(largest, row.size)
             middle.add(row.middle, row.rounding)
             left.add(row.left, 2 * row.rounding)
             right.add(row.right, 2 * row.rounding)
-            if row.rounding >= middle.bar and (rows >= _ROWS_OF_A_KINK or not _parted(left, right)):
+            if row.rounding >= middle.bar and (not _parted(left, right) or _is_kink(left, right, rows)):
                 break
             h /= 2
-        gap = _gap(middle.value, middle.bar, h / 1000, value_at, x0, centre, size) if rows else inf
-        if isfinite(gap) and gap > middle.bar:
-            again = differences(value_at, x0, step=h / 1000, size=size)
+        gap = _gap(middle.value, middle.bar, rows[-1], value_at, x0, centre, size, eps) if rows else 0.0
+        if gap > 0 and len(rows) < _ROWS:  # it stopped, content with what it had
+            again = differences(value_at, x0, step=rows[-1].h / 1000, size=size, eps=eps)
             if again.bar < gap:
                 return again
-    bar = max(middle.bar, 2 * gap)
-    return Slopes(middle.value, bar, left.value, left.bar, right.value, right.bar, largest)
+    bar, kink = max(middle.bar, 2 * gap), _is_kink(left, right, rows)
+    return Slopes(middle.value, bar, left.value, left.bar, right.value, right.bar, kink, largest)
 
 
-def central(value_at: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0) -> Slopes:
+def central(
+    value_at: Callable[[float], Any], x0: float = 0.0, *, step: float | None = None, size: float = 0.0, eps: float = _EPS
+) -> Slopes:
     """The slopes of a function of one number at x0, by differences at one step: by default 1e-5 · max(1, |x0|).
 
-    The error bar is |D(h) - D(2h)|, about three times the error of D(h), and the rounding. The bar is infinite where the
-    function is not finite at one of the five points.
+    The arguments are those of `differences`. The error bar is |D(h) - D(2h)|, about three times the error of D(h), and the
+    rounding. It is infinite where the function is not finite at one of the five points.
     """
-    h = step or _STEPS["central"] * max(1.0, abs(x0))
+    h = step or _default_step("central", x0, eps)
     left, right = _Extrapolation(2), _Extrapolation(2)
     with quiet():
         centre = float(value_at(x0))
-        wide = _differences_at(2 * h, value_at, x0, centre, size)
-        row = _differences_at(h, value_at, x0, centre, size)
+        wide = _differences_at(2 * h, value_at, x0, centre, size, eps)
+        row = _differences_at(h, value_at, x0, centre, size, eps)
         if wide is None or row is None:
             return Slopes()
         for each in (wide, row):
             left.add(each.left, 2 * each.rounding)
             right.add(each.right, 2 * each.rounding)
         bar = abs(row.middle - wide.middle) + row.rounding
-        bar = max(bar, 2 * _gap(row.middle, bar, h / 1000, value_at, x0, centre, size))
-    return Slopes(row.middle, bar, left.value, left.bar, right.value, right.bar, max(row.size, wide.size))
+        bar = max(bar, 2 * _gap(row.middle, bar, row, value_at, x0, centre, size, eps))
+    kink, largest = _is_kink(left, right, [wide, row]), max(row.size, wide.size)
+    return Slopes(row.middle, bar, left.value, left.bar, right.value, right.bar, kink, largest)
+
+
+def _default_step(method: Method, x: float, eps: float) -> float:
+    """The step by which differences change an x of this size. Central differences balance h² against eps / h."""
+    coarser = (eps / _EPS) ** (1 / 3) if method == "central" else 1.0
+    return _STEPS[method] * coarser * max(1.0, abs(x))
 
 
 class _Row(NamedTuple):
@@ -150,7 +166,9 @@ class _Row(NamedTuple):
     size: float
 
 
-def _differences_at(h: float, value_at: Callable[[float], Any], x0: float, centre: float, size: float) -> _Row | None:
+def _differences_at(
+    h: float, value_at: Callable[[float], Any], x0: float, centre: float, size: float, eps: float
+) -> _Row | None:
     """The differences at step h; None if one is not finite, or h is lost beside x0."""
     above, below = x0 + h, x0 - h
     if not below < x0 < above:
@@ -162,24 +180,34 @@ def _differences_at(h: float, value_at: Callable[[float], Any], x0: float, centr
     if not (isfinite(left) and isfinite(middle) and isfinite(right)):
         return None
     size = max(size, abs(centre), abs(value_above), abs(value_below), _TINY)
-    return _Row(h, left, middle, right, 10 * _EPS * size / h, size)
+    return _Row(h, left, middle, right, 10 * eps * size / h, size)
 
 
-def _gap(value: float, bar: float, h: float, value_at: Callable[[float], Any], x0: float, centre: float, size: float) -> float:
-    """How far a derivative is from the difference at a far smaller step h; 0 if rounding, the bar or 1 % explains it.
+def _gap(
+    value: float, bar: float, last: _Row, value_at: Callable[[float], Any], x0: float, centre: float, size: float, eps: float
+) -> float:
+    """How far a derivative is from the difference at a thousandth of the last step; 0 if error bars or 1 % explain it.
 
     A feature narrower than all steps so far, such as a spike at x0, went unseen by them.
     """
-    probe = _differences_at(h, value_at, x0, centre, size)
+    probe = _differences_at(last.h / 1000, value_at, x0, centre, size, eps)
     if probe is None:
         return 0.0
     gap = abs(probe.middle - value)
-    return gap if gap > bar + probe.rounding + 0.01 * max(abs(probe.middle), abs(value)) else 0.0
+    explained = bar + probe.rounding + 0.01 * max(abs(probe.middle), abs(value), abs(last.middle - value))
+    return gap if gap > explained else 0.0
 
 
 def _parted(left: _Extrapolation, right: _Extrapolation) -> bool:
     """Whether the slopes from the two sides differ by more than their error bars can explain."""
     return abs(left.value - right.value) > _MARGIN * (left.bar + right.bar)
+
+
+def _is_kink(left: _Extrapolation, right: _Extrapolation, rows: Sequence[_Row]) -> bool:
+    """Whether the slopes differ, and as much at the last two steps: a difference that curvature makes halves with the step."""
+    jump = right.value - left.value
+    same = [abs(row.right - row.left - jump) <= 0.2 * abs(jump) for row in rows[-2:]]
+    return _parted(left, right) and all(same)
 
 
 class _Extrapolation:
@@ -326,10 +354,10 @@ def _verdict(received: float, slopes: Slopes, bar: float, rtol: float, narrow: f
     """The verdict on a gradient; `narrow` is the absolute width up to which an error bar decides."""
     if isnan(received):
         return "wrong"
-    sides = _MARGIN * (slopes.left_bar + slopes.right_bar) + rtol * max(abs(slopes.left), abs(slopes.right))
-    if abs(slopes.left - slopes.right) > sides:
-        low, high = sorted((slopes.left, slopes.right))
-        return "kink" if low - sides <= received <= high + sides else "wrong"  # beyond both slopes, no convention defends it
+    low, high = sorted((slopes.left, slopes.right))
+    margin = _MARGIN * (slopes.left_bar + slopes.right_bar) + rtol * max(abs(low), abs(high))
+    if slopes.kink and high - low > margin:
+        return "kink" if low - margin <= received <= high + margin else "wrong"  # beyond both slopes, no convention defends it
     error, tolerance = abs(received - slopes.derivative), rtol * max(abs(received), abs(slopes.derivative))
     if not isfinite(bar) or (bar > tolerance + narrow and error <= _MARGIN * bar):
         return "inconclusive"
@@ -403,6 +431,9 @@ def gradcheck(
         return float(np.sum(weights * evaluate(values)))
 
     _check_repeatable(name, y.data, evaluate(arrays))
+    eps, own = _precisions(y)
+    if own > _EPS:
+        notes.append(f"{name} computes in lower precision inside, and the tolerances are wider")
     if not np.all(np.isfinite(y.data)):
         notes.append(f"{name} is not finite at these inputs, so that differences say nothing")
 
@@ -421,9 +452,9 @@ def gradcheck(
             if method == "complex":
                 slopes = _complex_step(y, weights, adjoints, leaf, _direction(x.shape, index), step, size)
             else:
-                slopes = _DIFFERENCES[method](partial(loss_with, position, index), at, step=step, size=size)
+                slopes = _DIFFERENCES[method](partial(loss_with, position, index), at, step=step, size=size, eps=eps)
             typical = slopes.size / max(1.0, abs(at))
-            entries.append(_entry(name, position, labels[position], index, got, slopes, typical, rtol, atol))
+            entries.append(_entry(name, position, labels[position], index, got, slopes, typical, rtol, atol, own))
     return GradcheckReport(name, method, tuple(entries), tuple(notes))
 
 
@@ -527,18 +558,20 @@ def check_direction(
         index, at, reach, speed = None, 0.0, float(np.max(np.abs(x), initial=1)), float(np.linalg.norm(direction)) or 1.0
     origin = x - at * direction  # so that a single entry is set to exactly t, and its steps are not rounded
 
+    lifted = {n: n.data.astype(np.float64) for n in ancestors(loss) if n.is_leaf and n.dtype != np.float64}
+    eps, own = _precisions(loss)
+
     def value_at(t: float) -> float:
-        return float(np.asarray(replay(loss, {leaf: origin + t * direction})).item())
+        return float(np.asarray(replay(loss, {**lifted, leaf: origin + t * direction})).item())
 
     if method == "complex":
         _check_analytic(graph, node)
         slopes = _complex_step(graph, ones, adjoints, node, direction, step, size)
     else:
-        first = step or _STEPS[method] * reach / speed
-        slopes = _DIFFERENCES[method](value_at, at, step=first, size=size)
-    eps = float(max(np.finfo(loss.dtype).eps, np.finfo(leaf.dtype).eps))
+        first = step or _default_step(method, reach, eps) / speed
+        slopes = _DIFFERENCES[method](value_at, at, step=first, size=size, eps=eps)
     typical = slopes.size * speed / reach
-    return _entry(loss.label, None, leaf.path, index, float(gradient), slopes, typical, rtol, atol, eps)
+    return _entry(loss.label, None, leaf.path, index, float(gradient), slopes, typical, rtol, atol, own)
 
 
 def _entry(
@@ -551,7 +584,7 @@ def _entry(
     typical: float,
     rtol: float,
     atol: float,
-    eps: float = _EPS,
+    eps: float,
 ) -> Entry:
     """The entry with its verdict. `typical` is the size a derivative would have that is neither large nor small."""
     bar = slopes.bar + 10 * eps * typical  # the gradient under check is rounded too
@@ -571,7 +604,8 @@ def _complex_step(
     if not (isfinite(value) and isfinite(derivative)):
         return Slopes()
     flow = _largest_term(adjoints, push_forward(ancestors(output), {leaf: direction}))
-    return Slopes(derivative, 20 * _EPS * max(abs(derivative), flow), size=max(size, abs(value)))
+    truncated = 1e10 * h * h  # h² L''' / 6, for L''' up to 6e10
+    return Slopes(derivative, 20 * _EPS * max(abs(derivative), flow) + truncated, size=max(size, abs(value), h))
 
 
 def _adjoints(output: Tensor, weights: Any) -> dict[Tensor, Any]:
@@ -590,6 +624,18 @@ def _largest_term(adjoints: Mapping[Tensor, Any], values: Mapping[Tensor, Any]) 
     with quiet():
         sizes = [float(np.sum(np.abs(adjoint * values[node]))) for node, adjoint in adjoints.items() if node in values]
     return max(filter(isfinite, sizes), default=0.0)
+
+
+def _precisions(output: Tensor) -> tuple[float, float]:
+    """The precision of the graph if its leaves were float64, and its own: the eps of the coarsest dtype at work."""
+    eps, own = _EPS, _EPS
+    for node in ancestors(output):
+        here = float(np.finfo(node.dtype).eps)
+        own = max(own, here)
+        inputs = [float(np.finfo(x.dtype).eps) for x in node.values if getattr(x, "dtype", np.dtype(int)).kind == "f"]
+        if inputs and here > max(inputs):  # a conversion to lower precision
+            eps = max(eps, here)
+    return eps, own
 
 
 def _weights(shape: tuple[int, ...]) -> Any:

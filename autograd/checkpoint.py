@@ -72,7 +72,8 @@ class _Segment:
 
 def _reached_from(y: Tensor, start: int) -> list[Tensor]:
     """The nodes made before `start`, and the leaves, that the part of the graph made since uses."""
-    inside, outside = [y], []
+    inside: list[Tensor] = [y]
+    outside: list[Tensor] = []
     seen = {y}
     for node in inside:
         for x in node.inputs:

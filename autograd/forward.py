@@ -11,14 +11,14 @@ declared for it, since a reverse rule is the linear map g ↦ g · ∂y/∂x, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from chainrule.autograd.graph import ancestors, options_of
 from chainrule.autograd.modes import MODE, Mode
-from chainrule.autograd.reverse import chain_rule, missing_rule, quiet, zero_where_zero
+from chainrule.autograd.reverse import all_finite, chain_rule, exact_product, missing_rule, quiet, zero_where_zero
 from chainrule.autograd.rules import tracked
 from chainrule.autograd.tensor import Tensor, value_of
 
@@ -57,8 +57,7 @@ def push(node: Tensor, inward: list[Any], record: bool = False) -> Any:
             if dx is None:
                 continue
             if primitive.linear == "each":
-                apply = primitive if record else primitive.forward
-                part = apply(*inputs[:position], dx, *inputs[position + 1 :], **node.options)
+                part = _through_operation(node, position, dx, inputs, record)
             elif primitive.elementwise:
                 part = _through_diagonal(node, position, dx, y, inputs)
             else:
@@ -67,6 +66,18 @@ def push(node: Tensor, inward: list[Any], record: bool = False) -> Any:
     if tangent.dtype != node.dtype:
         tangent = tangent.astype(node.dtype)
     return tangent
+
+
+def _through_operation(node: Tensor, position: int, dx: Any, inputs: tuple[Any, ...], record: bool) -> Any:
+    """The operation applied to ẋ, in which it is linear; a zero tangent stays zero even where another input is infinite."""
+    assert node.primitive is not None
+    apply = node.primitive if record else node.primitive.forward
+
+    def product(dx: Any, factors: Sequence[Any]) -> Any:
+        return apply(*factors[:position], dx, *factors[position + 1 :], **node.options)
+
+    tangent = product(dx, inputs)
+    return tangent if len(inputs) == 1 or all_finite(tangent) else exact_product(product, tangent, dx, inputs)
 
 
 def _through_diagonal(node: Tensor, position: int, dx: Any, y: Any, inputs: tuple[Any, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -13,15 +13,19 @@ from chainrule.autograd.tensor import Tensor, creation_order
 _new_tensor = Tensor.__new__
 
 
-def ancestors(output: Tensor) -> list[Tensor]:
-    """Every node that gradients from `output` reach, itself included, oldest first: a topological order."""
+def ancestors(output: Tensor, until: Collection[Tensor] = ()) -> list[Tensor]:
+    """Every node that gradients from `output` reach, itself included, oldest first: a topological order.
+
+    Those in `until` are included, but what lies behind them is not looked at.
+    """
     seen = {output}
     unread = [output]
     while unread:
         for x in unread.pop().inputs:
             if isinstance(x, Tensor) and x.requires_grad and x not in seen:
                 seen.add(x)
-                unread.append(x)
+                if x not in until:
+                    unread.append(x)
     return sorted(seen, key=attrgetter("index"))
 
 
@@ -87,6 +91,15 @@ def _from_definition(node: Tensor, inputs: tuple[Any, ...], everything: bool) ->
     return new
 
 
+def substituted(output: Tensor, replaced: Mapping[Tensor, Tensor]) -> Tensor:
+    """The same graph with some nodes replaced by others of the same values."""
+    renewed = dict(replaced)
+    for node in ancestors(output, until=replaced.keys()):
+        if node not in renewed and any(isinstance(x, Tensor) and x in renewed for x in node.inputs):
+            renewed[node] = _with_inputs(node, tuple(renewed.get(x, x) if isinstance(x, Tensor) else x for x in node.inputs))
+    return renewed.get(output, output)
+
+
 def options_of(node: Tensor) -> dict[str, Any]:
     """The options the operation was called with, without what its kernel saved for the rules."""
     return {key: value for key, value in node.options.items() if key != "saved"}
@@ -96,7 +109,7 @@ def _with_inputs(node: Tensor, inputs: tuple[Any, ...]) -> Tensor:
     """The same node on other inputs of equal values."""
     new = _new_tensor(Tensor)
     new.grad = None
-    for slot in ("_data", "_retain", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
+    for slot in ("_data", "_watch", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
         setattr(new, slot, getattr(node, slot))
     new.inputs = inputs
     new.index = next(creation_order)
@@ -108,6 +121,9 @@ def replay(output: Tensor, replaced: Mapping[Tensor, Any]) -> Any:
 
     The values may be of another dtype, such as complex for the complex step. Recorded constants (masks, dropout) stay.
     """
+    if any(node.primitive is not None and node.primitive.recomputes for node in ancestors(output)):
+        output, renewed = opened(output, everything=False)
+        replaced = {renewed.get(node, node): value for node, value in replaced.items()}
     values: dict[Tensor, Any] = dict(replaced)
     for node in ancestors(output):
         primitive = node.primitive

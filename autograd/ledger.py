@@ -30,7 +30,9 @@ from chainrule.autograd.graph import ancestors, find, opened
 from chainrule.autograd.primitives.indexing import frozen_key, getitem
 from chainrule.autograd.reverse import Step, all_finite, chain_rule, quiet, seed_for
 from chainrule.autograd.routes import Route, entry_routes, node_routes
+from chainrule.autograd.scalar import as_tensors
 from chainrule.autograd.tensor import Array, Tensor
+from chainrule.autograd.value import Value
 
 if TYPE_CHECKING:
     from chainrule.autograd.check import Entry
@@ -292,17 +294,24 @@ class Trace:
         def to_html(self, path: Any = None) -> str: ...
 
 
-def trace(loss: Tensor, target: Tensor | str, index: Any = None) -> Trace:
+def trace(loss: Tensor | Value, target: Tensor | Value | str, index: Any = None) -> Trace:
     """The flow ledger of ∂loss/∂target.
 
     Args:
-        loss: a single number.
+        loss: a single number. A Value's graph is traced as Tensors of shape (), one for each Value.
         target: one entry, as `WQ[1, 0]` or "WQ[1,0]"; or with `index`; or a whole tensor (or a part, `WQ[1]`), and then the
             direction is its own gradient and the total is the gradient's squared norm.
     Raises:
         ValueError: if the loss is not a single number, or does not depend on the target.
         KeyError: if no node has the name; it lists those there are. IndexError: if the index is out of range.
     """
+    if isinstance(loss, Value):
+        tensors = as_tensors(loss)
+        if isinstance(target, Value):
+            if target not in tensors:
+                raise ValueError(f"{loss.label} does not depend on {target.label}.")
+            target = tensors[target]
+        loss = tensors[loss]
     seed = seed_for(loss, None)
     output, renewed = opened(loss, everything=False)
     entry, places = _resolve(loss, target, index)
@@ -361,11 +370,12 @@ def _product(g: Any, tangent: Any) -> Array:
     return np.asarray(product if all_finite(product) else np.where((g == 0) | (tangent == 0), 0.0, product))
 
 
-def _resolve(loss: Tensor, target: Tensor | str, index: Any) -> tuple[Tensor, Sequence[int]]:
+def _resolve(loss: Tensor, target: Tensor | Value | str, index: Any) -> tuple[Tensor, Sequence[int]]:
     """The tensor in the graph of `loss` that holds the target, and the flat places of its entries."""
     keys = []
     if isinstance(target, str):
-        name, key = parse_entry(target)
+        scalars = [node for node in ancestors(loss) if node.path == target]  # in scalar mode `WQ[1,0]` is a node's whole name
+        name, key = (target, None) if len(scalars) == 1 else parse_entry(target)
         entry = find(loss, name)
         keys += [key] if key is not None else []
     elif isinstance(target, Tensor):

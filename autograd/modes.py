@@ -21,6 +21,7 @@ class Mode(NamedTuple):
     open_fused: bool = False  # run the definitions of fused primitives instead of their kernels
     scope: str = ""  # dotted path of the module being run, such as "blocks.0.attn"
     dtype: np.dtype[Any] = np.dtype(np.float64)  # what Python numbers become
+    anomaly: str = ""  # "nan": raise where a NaN is first made; "inf": also where an infinity is
 
 
 MODE: ContextVar[Mode] = ContextVar("chainrule.mode", default=Mode())  # noqa: B039 (a Mode is immutable)
@@ -61,6 +62,15 @@ def record_sources(on: bool = True) -> ModeChange:
 def open_fused(on: bool = True) -> ModeChange:
     """Inside, fused primitives (softmax, attention, …) run their definition, node by node, instead of their kernel."""
     return ModeChange(open_fused=on)
+
+
+def detect_anomaly(inf: bool = True) -> ModeChange:
+    """Inside, the operation that first makes a NaN, forward or backward, raises an `AnomalyError` that names it.
+
+    Args:
+        inf: raise for infinities too. Say False where they are meant, as -inf is in a mask of one's own.
+    """
+    return ModeChange(anomaly="inf" if inf else "nan", sources=True)
 
 
 def default_dtype(dtype: Any) -> ModeChange:

@@ -6,7 +6,7 @@ steps. To watch it work, put a breakpoint at the line that calls `rule`, with a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
 from math import isfinite
@@ -16,11 +16,12 @@ import numpy as np
 from numpy import vdot
 from numpy.typing import ArrayLike
 
+from chainrule.autograd.anomaly import watched
 from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.graph import ancestors, opened
-from chainrule.autograd.modes import enable_grad
+from chainrule.autograd.modes import MODE, enable_grad
 from chainrule.autograd.rules import Primitive, tracked
-from chainrule.autograd.tensor import Array, Source, Tensor, value_of
+from chainrule.autograd.tensor import HOOKED, Array, Source, Tensor, value_of
 
 
 class Step(NamedTuple):
@@ -73,7 +74,7 @@ def chain_rule(
         relevant: visit only these nodes; None for all that gradients flow to.
         record: give the rules Tensors instead of arrays, so that the adjoints can be differentiated again.
         thorough: yield the steps of interior nodes too (otherwise only of leaves and where `retain_grad()` asks), and where an
-            adjoint is 0 and an elementwise derivative infinite, let the contribution be 0 and not NaN. That costs a pass over
+            adjoint is 0 and a derivative or a factor infinite, let the contribution be 0 and not NaN. That costs a pass over
             every contribution, so callers who want only gradients ask for it if those come out not finite.
     """
     adjoints: dict[Tensor, Any] = {output: seed}
@@ -81,6 +82,8 @@ def chain_rule(
     while frontier:
         node = heappop(frontier)[1]
         adjoint = adjoints.pop(node)
+        if node._watch is not None and node._watch.hooks:
+            adjoint = hooked(node, adjoint)
         contributions: list[Any] = []
         before: list[Any] = []
         primitive = node.primitive
@@ -92,6 +95,7 @@ def chain_rule(
                 y, inputs = node._data, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
             options, joint, guarded = node.options, primitive.joint, thorough and primitive.elementwise
+            product = thorough and primitive.linear == "each" and len(inputs) > 1
             rules: Any = primitive.rules if joint is None else joint(adjoint, y, *inputs, **options)
             for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
                 contribution = earlier = None
@@ -105,6 +109,8 @@ def chain_rule(
                     data = x._data
                     if guarded and contribution is not adjoint:
                         contribution = zero_where_zero(adjoint, contribution)
+                    elif product and not all_finite(contribution):
+                        contribution = exact_contribution(node, len(contributions), contribution, adjoint, y, inputs)
                     if contribution.shape != data.shape or contribution.dtype is not data.dtype:
                         contribution = fitted(contribution, data, primitive)
                     earlier = adjoints.get(x)
@@ -115,7 +121,7 @@ def chain_rule(
                         adjoints[x] = earlier + contribution
                 contributions.append(contribution)
                 before.append(earlier)
-        if thorough or primitive is None or node._retain:
+        if thorough or primitive is None or node._watch is not None:
             yield _new_step(Step, (node, adjoint, contributions, before))
 
 
@@ -134,6 +140,57 @@ def zero_where_zero(g: Any, product: Any) -> Any:
     if all_finite(product):
         return product
     return np.where((value_of(g) == 0) & ~np.isfinite(value_of(product)), 0, product)
+
+
+def exact_contribution(node: Tensor, position: int, contribution: Any, g: Any, y: Any, inputs: Sequence[Any]) -> Any:
+    """The contribution to one input of a product (matmul, einsum, …), with 0 for each 0 · ∞ in its sums whose 0 is in g."""
+    primitive = node.primitive
+    assert primitive is not None
+    joint, rule = primitive.joint, primitive.rules[position] if primitive.joint is None else None
+
+    def product(g: Any, factors: Sequence[Any]) -> Any:
+        if joint is not None:
+            return joint(g, y, *factors, **node.options)[position]
+        assert rule is not None
+        return rule(g, y, *factors, **node.options)
+
+    return exact_product(product, contribution, g, inputs)
+
+
+def exact_product(product: Callable[[Any, Sequence[Any]], Any], found: Any, g: Any, factors: Sequence[Any]) -> Any:
+    """`found` = product(g, factors), a sum of products, with 0 for each 0 · ∞ and 0 · NaN in it whose 0 is in g.
+
+    It is computed again with 0 for the factors that are not finite. Where such a factor meets an entry of g that is not 0, the
+    number of nonzero terms is another with these factors than without, and `found` stays.
+    """
+    values = [np.asarray(value_of(x)) for x in factors]
+    finite = [np.isfinite(x) for x in values]
+    if all(map(np.all, finite)):
+        return found
+    used = (value_of(g) != 0) * np.arange(1.0, g.size + 1).reshape(g.shape)  # weights that differ: no two terms cancel
+    with_all = product(used, [(x != 0) * 1.0 for x in values])
+    with_finite = product(used, [((x != 0) & ok) * 1.0 for x, ok in zip(values, finite, strict=True)])
+    exact = product(g, [x if np.all(ok) else np.where(ok, x, 0) for x, ok in zip(factors, finite, strict=True)])
+    return np.where(with_all == with_finite, exact, found)
+
+
+def hooked(node: Tensor, adjoint: Any) -> Any:
+    """The adjoint as the node's hooks leave it."""
+    assert node._watch is not None
+    if not isinstance(adjoint, Tensor):
+        adjoint = np.asarray(adjoint)
+    for hook in list(node._watch.hooks):
+        new = hook(adjoint)
+        if new is None:
+            continue
+        if np.shape(value_of(new)) != node.shape:
+            raise ValueError(
+                f"A hook returns None or an adjoint of the shape {node.shape} of {node.path}; got {np.shape(value_of(new))}."
+            )
+        adjoint = new if isinstance(new, Tensor) else np.array(new, dtype=node.dtype)
+        if isinstance(adjoint, np.ndarray) and node.primitive is not None:
+            adjoint.flags.writeable = False
+    return adjoint
 
 
 def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
@@ -234,11 +291,12 @@ def _kept(output: Tensor, seed: Any, retain_grad: bool, record: bool = False) ->
     """(node, adjoint) of the leaves, and of the interior nodes whose gradient is to be retained."""
     kept: list[tuple[Tensor, Any]] = []
     with quiet():
-        for thorough in (True,) if retain_grad else (False, True):
+        # A hook must be called once, so with hooks there is no first try; nor when every step is wanted.
+        for thorough in (True,) if retain_grad or HOOKED or MODE.get().anomaly else (False, True):
             kept = [
                 (node, adjoint)
-                for node, adjoint, _, _ in chain_rule(output, seed, None, record, thorough)
-                if node.primitive is None or retain_grad or node._retain
+                for node, adjoint, _, _ in watched(chain_rule(output, seed, None, record, thorough))
+                if node.primitive is None or retain_grad or (node._watch is not None and node._watch.retain)
             ]
             if all(all_finite(adjoint) for _, adjoint in kept):
                 break
@@ -286,7 +344,7 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
     wanted = set(inputs)
     if output in relevant:
         with quiet(), enable_grad():
-            steps = chain_rule(output, seed, relevant, create_graph)
+            steps = watched(chain_rule(output, seed, relevant, create_graph))
             found = {step.node: step.adjoint for step in steps if step.node in wanted}
     zeros = [np.zeros(x.shape, x.dtype) for x in inputs]
     if create_graph:

@@ -21,13 +21,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import MethodDescriptorType
 from typing import Any, Literal
 
 import numpy as np
 
+from chainrule.autograd.anomaly import check_made
 from chainrule.autograd.modes import MODE
 from chainrule.autograd.sources import calling_line
-from chainrule.autograd.tensor import DISPATCH, Tensor, creation_order, frozen
+from chainrule.autograd.tensor import DISPATCH, OBJECTS, Tensor, creation_order, frozen
 
 Function = Callable[..., Any]
 
@@ -51,6 +53,7 @@ class Primitive:
         named_inside: its definition names nodes worth seeing (attention's S and A), so that a trace opens it.
         analytic: whether the forward extends to complex numbers, as the complex step needs.
         saves: the forward returns (y, saved), and the rules get the keyword `saved`.
+        recomputes: the forward hands out a result computed before, so that a replay must open the node (checkpoints).
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Primitive:
         named_inside: bool = False,
         analytic: bool = True,
         saves: bool = False,
+        recomputes: bool = False,
     ) -> None:
         parameters = inspect.signature(forward).parameters.values()
         inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -82,6 +86,7 @@ class Primitive:
         self.named_inside = named_inside
         self.analytic = analytic
         self.saves = saves
+        self.recomputes = recomputes
         self.__doc__ = forward.__doc__
         self.__name__ = self.name
         self.__module__ = forward.__module__
@@ -130,7 +135,7 @@ class Primitive:
         if options or len(inputs) != self.arity:
             inputs, options = self._bind(inputs, options)
         values = []
-        is_tensor = tracked = constants = False
+        is_tensor = tracked = constants = objects = False
         for x in inputs:
             if isinstance(x, Tensor):
                 is_tensor = True
@@ -142,15 +147,26 @@ class Primitive:
                     x = np.asarray(x)
                 values.append(x)
                 constants = constants or isinstance(x, np.ndarray)
+                objects = objects or getattr(x, "dtype", None) is OBJECTS
         mode = MODE.get()
         if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
             return self.definition(*inputs, **options)
+        if objects:
+            if is_tensor:
+                raise TypeError(
+                    f"{self.name} of Tensors and Values: they do not mix. Use `scalar_graph(loss)` or `as_graph(value)`."
+                )
+            from chainrule.autograd.scalar import apply
+
+            return apply(self, *values, **options)
         y = self.forward(*values, **options) if options else self.forward(*values)
         if self.saves:
             y, saved = y
             options = {**options, "saved": saved}
         if not is_tensor:
             return y
+        if mode.anomaly:
+            check_made(self, inputs, values, y)
         if type(y) is not np.ndarray:
             y = np.asarray(y)
         y.setflags(False)  # read-only
@@ -158,7 +174,7 @@ class Primitive:
         node = _new_tensor(Tensor)
         node._data = y
         node.grad = node.name = node.source = None
-        node._retain = False
+        node._watch = None
         node.scope = mode.scope
         node.index = next(creation_order)
         if tracked and mode.record:
@@ -236,7 +252,7 @@ def primitive(*numpy_functions: Function, **properties: Any) -> Callable[[Functi
         made = Primitive(forward, **properties)
         for function in numpy_functions:
             DISPATCH[function] = made
-            if not isinstance(function, np.ufunc):  # whose arguments after the inputs may stand in another order
+            if not isinstance(function, (np.ufunc, MethodDescriptorType)):  # whose other arguments may stand in another order
                 made.option_order = tuple(inspect.signature(function).parameters)[made.arity :]
         return made
 
@@ -274,6 +290,6 @@ def stop_gradient(x: Any) -> Any:
         return x._data
     if isinstance(x, np.ndarray) and x.dtype.kind == "c":
         return x.real
-    if isinstance(x, np.ndarray) and x.dtype == object:
-        return np.array([float(entry) for entry in x.flat]).reshape(x.shape)
+    if getattr(x, "dtype", None) is OBJECTS:
+        return np.array(x, dtype=float)
     return x

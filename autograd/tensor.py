@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 from numpy import absolute, add, divide, matmul, multiply, negative, power, subtract
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from chainrule.autograd.modes import MODE
 
 if TYPE_CHECKING:
+    from chainrule.autograd.primitives.indexing import At
     from chainrule.autograd.reverse import Step
     from chainrule.autograd.rules import Primitive
 
@@ -28,6 +30,8 @@ Array = NDArray[Any]
 
 DISPATCH: dict[Callable[..., Any], Callable[..., Any]] = {}  # NumPy function -> what it does with Tensors
 PLAIN: set[Callable[..., Any]] = set()  # NumPy functions without a derivative: they see plain arrays
+
+OBJECTS = np.dtype(object)  # of a Value, and of an array of them
 
 creation_order = count()
 
@@ -67,6 +71,19 @@ def value_of(x: Any) -> Any:
     return x
 
 
+class Watch:
+    """What was asked of one node: to keep its adjoint, and hooks to call with it."""
+
+    __slots__ = ("__weakref__", "hooks", "retain")
+
+    def __init__(self) -> None:
+        self.retain = False
+        self.hooks: list[Callable[[Any], Any]] = []
+
+
+HOOKED: WeakSet[Watch] = WeakSet()  # those with hooks
+
+
 class Tensor:
     """An array whose operations are recorded, so that gradients can be followed back node by node.
 
@@ -92,7 +109,7 @@ class Tensor:
     """
 
     __slots__ = (
-        "__weakref__", "_data", "_retain", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
+        "__weakref__", "_data", "_watch", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
         "scope", "source", "values",
     )  # fmt: skip
     __hash__ = object.__hash__  # nodes are keys by identity; == compares values, as in NumPy
@@ -108,7 +125,7 @@ class Tensor:
     index: int
     scope: str
     source: Source | None
-    _retain: bool
+    _watch: Watch | None
 
     def __init__(self, data: Any, requires_grad: bool = False, name: str | None = None, dtype: DTypeLike | None = None) -> None:
         self._data = _as_leaf_array(data, dtype)
@@ -125,7 +142,7 @@ class Tensor:
         self.primitive = None
         self.index = next(creation_order)
         self.scope = MODE.get().scope
-        self._retain = False
+        self._watch = None
 
     # What it is
 
@@ -238,8 +255,33 @@ class Tensor:
 
     def retain_grad(self) -> Tensor:
         """Ask that backward leave this interior node's adjoint in `.grad`, fresh each time. Returns self."""
-        self._retain = True
+        self._watched().retain = True
         return self
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Callable[[], None]:
+        """Have `hook(adjoint)` called whenever the chain rule has this tensor's adjoint complete.
+
+        What it returns, unless None, takes the adjoint's place from there on; it must have the same shape. Returns the
+        function that removes the hook again. Raises ValueError if the tensor requires no gradient.
+        """
+        if not self.requires_grad:
+            raise ValueError(f"{self.path} requires no gradient, so a hook on it would never be called.")
+        watch = self._watched()
+        watch.hooks.append(hook)
+        HOOKED.add(watch)
+
+        def remove() -> None:
+            if hook in watch.hooks:
+                watch.hooks.remove(hook)
+            if not watch.hooks:
+                HOOKED.discard(watch)
+
+        return remove
+
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            self._watch = Watch()
+        return self._watch
 
     def detach(self) -> Tensor:
         """The same values as a constant: no gradient flows through it."""
@@ -283,6 +325,18 @@ class Tensor:
     def __rmatmul__(self, other: Any) -> Any:
         return DISPATCH[matmul](other, self)
 
+    def __floordiv__(self, other: Any) -> Any:
+        return np.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return np.floor_divide(other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return np.divmod(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return np.divmod(other, self)
+
     def __mod__(self, other: Any) -> Any:
         return np.remainder(self, other)
 
@@ -319,10 +373,17 @@ class Tensor:
     def __getitem__(self, key: Any) -> Any:
         return DISPATCH[getitem](self, value_of(key))
 
+    @property
+    def at(self) -> At:
+        """`x.at[key].set(v)`, `.add(v)`, `.multiply(v)`, …: a copy changed at [key], with gradients to x and v."""
+        from chainrule.autograd.primitives.indexing import At
+
+        return At(self)
+
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
             f"A node's values cannot be assigned ({self.path}[...] = ...): the graph would no longer be true. "
-            "Build a new tensor instead, for example np.where(mask, value, x)."
+            "Build a new tensor instead: x = x.at[...].set(value), or np.where(mask, value, x)."
         )
 
     # Methods of ndarray
@@ -330,6 +391,30 @@ class Tensor:
     @property
     def T(self) -> Any:
         return np.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        return np.matrix_transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        return self
+
+    @property
+    def imag(self) -> Any:
+        return np.imag(self)
+
+    def conj(self) -> Any:
+        return np.conjugate(self)
+
+    def conjugate(self) -> Any:
+        return np.conjugate(self)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        return np.clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Any:
+        return np.round(self, decimals)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
         return np.sum(self, axis=axis, keepdims=keepdims)
@@ -343,17 +428,38 @@ class Tensor:
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
         return np.min(self, axis=axis, keepdims=keepdims)
 
+    def prod(self, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Any:
+        return np.prod(self, axis, dtype, out, keepdims)
+
+    def var(self, axis: Any = None, dtype: None = None, out: None = None, ddof: float = 0, keepdims: bool = False) -> Any:
+        return np.var(self, axis, dtype, out, ddof, keepdims)
+
+    def std(self, axis: Any = None, dtype: None = None, out: None = None, ddof: float = 0, keepdims: bool = False) -> Any:
+        return np.std(self, axis, dtype, out, ddof, keepdims)
+
+    def cumsum(self, axis: int | None = None, dtype: None = None, out: None = None) -> Any:
+        return np.cumsum(self, axis, dtype, out)
+
+    def cumprod(self, axis: int | None = None, dtype: None = None, out: None = None) -> Any:
+        return np.cumprod(self, axis, dtype, out)
+
+    def any(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.any(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.all(self, axis=axis, keepdims=keepdims)
+
     def dot(self, other: Any) -> Any:
         return np.dot(self, other)
 
-    def reshape(self, *shape: Any) -> Any:
-        return np.reshape(self, shape[0] if len(shape) == 1 else shape)
+    def reshape(self, *shape: Any, order: Any = "C") -> Any:
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
 
-    def ravel(self) -> Any:
-        return np.ravel(self)
+    def ravel(self, order: Any = "C") -> Any:
+        return np.ravel(self, order)
 
-    def flatten(self) -> Any:
-        return np.ravel(self)
+    def flatten(self, order: Any = "C") -> Any:
+        return np.ravel(self, order)
 
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
@@ -363,6 +469,30 @@ class Tensor:
 
     def squeeze(self, axis: Any = None) -> Any:
         return np.squeeze(self, axis=axis)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
+        return np.repeat(self, repeats, axis)
+
+    def take(self, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise") -> Any:
+        return np.take(self, indices, axis, out, mode)
+
+    def compress(self, condition: Any, axis: int | None = None) -> Any:
+        return np.compress(condition, self, axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        return np.diagonal(self, offset, axis1, axis2)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        return np.trace(self, offset, axis1, axis2)
+
+    def choose(self, choices: Any, out: None = None, mode: Any = "raise") -> Any:
+        return np.choose(self, choices, out, mode)
+
+    def sort(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"x.sort() sorts in place, but a node never changes ({self.path}). Use np.sort(x), a sorted copy.")
+
+    def partition(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"x.partition() works in place, but a node never changes ({self.path}). Use np.partition(x, kth).")
 
     def astype(self, dtype: DTypeLike) -> Any:
         if np.dtype(dtype).kind != "f":
@@ -377,6 +507,18 @@ class Tensor:
 
     def argmin(self, axis: int | None = None) -> Any:
         return np.argmin(self._data, axis=axis)
+
+    def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
+        return np.argsort(self._data, axis, kind)
+
+    def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
+        return np.argpartition(self._data, kth, axis)
+
+    def nonzero(self) -> Any:
+        return np.nonzero(self._data)
+
+    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+        return np.searchsorted(self._data, value_of(v), side, sorter)
 
     def tolist(self) -> Any:
         return self._data.tolist()
@@ -403,7 +545,10 @@ class Tensor:
             return DISPATCH[func](*args, **kwargs)
         if func in PLAIN:
             return func(*map(value_of, args), **{key: value_of(value) for key, value in kwargs.items()})
-        raise TypeError(_no_derivative(f"{func.__module__.replace('numpy', 'np')}.{func.__name__}"))
+        name = f"{func.__module__.replace('numpy', 'np')}.{func.__name__}"
+        if func in IN_PLACE:
+            raise TypeError(f"{name} writes into its argument, but a node never changes. Use {IN_PLACE[func]} instead.")
+        raise TypeError(_no_derivative(name))
 
     # Copies
 
@@ -435,13 +580,28 @@ REDUCTIONS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {
 }
 
 
+IN_PLACE: dict[Callable[..., Any], str] = {  # NumPy functions that write into an argument -> what to use instead
+    np.copyto: "np.where(mask, value, x) or x.at[key].set(value)",
+    np.put: "np.ravel(x).at[indices].set(values)",
+    np.place: "x.at[mask].set(values)",
+    np.putmask: "np.where(mask, values, x)",
+    np.put_along_axis: "x.at[key].set(values)",
+    np.fill_diagonal: "x.at[np.arange(n), np.arange(n)].set(values)",
+}
+
+
 def named(name: str, x: Any) -> Any:
     """`x`, called `name` in ledgers, drawings and the debugger: `Q = named("Q", X @ WQ)`.
 
-    On anything that is not a Tensor it does nothing, so that model code also runs on plain arrays.
+    In an array of Values each gets its own, such as `S[1,0]`, unless it has one. On anything else it does nothing, so that
+    model code also runs on plain arrays.
     """
     if isinstance(x, Tensor):
         x.name = name
+    elif getattr(x, "dtype", None) is OBJECTS:  # a Value, or an array of them
+        from chainrule.autograd.scalar import label_entries
+
+        label_entries(name, x)
     return x
 
 
@@ -487,11 +647,12 @@ PLAIN.update({
     np.shape, np.ndim, np.size, np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort, np.argpartition,
     np.count_nonzero, np.nonzero, np.flatnonzero, np.argwhere, np.searchsorted, np.digitize, np.any, np.all,
     np.array_equal, np.array_equiv, np.allclose, np.isclose, np.iscomplexobj, np.isrealobj, np.isposinf, np.isneginf,
-    np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.result_type, np.can_cast, np.common_type,
+    np.zeros_like, np.ones_like, np.empty_like, np.ix_, np.lexsort, np.diag_indices_from, np.tril_indices_from,
+    np.triu_indices_from, np.unravel_index, np.ravel_multi_index, np.result_type, np.can_cast, np.common_type,
     np.min_scalar_type, np.shares_memory, np.may_share_memory, np.array2string, np.array_repr, np.array_str,
-    np.unique, np.isin, np.histogram, np.bincount,
+    np.unique, np.unique_all, np.unique_counts, np.unique_inverse, np.unique_values, np.union1d, np.intersect1d,
+    np.setdiff1d, np.setxor1d, np.isin, np.histogram, np.bincount,
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and, np.logical_or,
     np.logical_not, np.logical_xor, np.isnan, np.isinf, np.isfinite, np.signbit, np.floor, np.ceil, np.rint, np.trunc,
-    np.floor_divide,
-    np.spacing, np.nextafter, np.heaviside, np.fix, np.round,
+    np.floor_divide, np.spacing, np.nextafter, np.fix, np.round, np.around, np.imag, np.angle, np.isreal, np.iscomplex,
 })  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 sys.path.append(str(HERE / "autograd"))  # the table of primitives, differences
+sys.path.append(str(HERE / "parity"))  # what the rows of the table are called elsewhere
 
 
 def pytest_ignore_collect(collection_path, config):

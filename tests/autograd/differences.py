@@ -13,7 +13,7 @@ def ridders(f):
     """df/dt at 0, for f of any shape: central differences, extrapolated to step 0.
 
     Steps shrink by 1.4 and Neville's scheme removes h², h⁴, …; of all entries of the table the one that changed least
-    is taken (Ridders 1982).
+    is taken (Ridders 1982). No early stop: a kink within the first steps must not spoil the last.
     """
     table, best, least = [], np.nan, np.inf
     for row in range(10):

@@ -4,62 +4,15 @@ A row says how to call the function, in plain NumPy, and which numbers to try it
 poles; what happens there is a convention, and stands in KINKS.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from zlib import crc32
-
 import numpy as np
 import pytest
+import rows_elementwise
+import rows_linalg
+import rows_shape
+from table import Kink, distinct, each, halves, nonzero, positive, real, row, whole
 
 from chainrule import nn
 from chainrule.autograd.primitives.indexing import scatter_add
-
-
-class Domain(NamedTuple):
-    """Random numbers of some kind, and the shape to draw: `positive(3, 4)`."""
-
-    draw: Callable[[np.random.Generator, tuple[int, ...]], Any]
-    shape: tuple[int, ...] = (3, 4)
-
-    def __call__(self, *shape: int) -> "Domain":
-        return self._replace(shape=shape)
-
-
-real = Domain(lambda rng, shape: rng.standard_normal(shape))
-positive = Domain(lambda rng, shape: rng.uniform(0.5, 2.0, shape))
-nonzero = Domain(lambda rng, shape: rng.uniform(0.5, 2.0, shape) * rng.choice([-1.0, 1.0], shape))
-whole = Domain(lambda rng, shape: rng.integers(-4, 5, shape).astype(float))
-halves = Domain(lambda rng, shape: rng.integers(-4, 5, shape) + 0.5)  # never equal to a whole number
-distinct = Domain(lambda rng, shape: 0.5 * rng.permutation(int(np.prod(shape))).reshape(shape) - 1)
-
-
-class Row(NamedTuple):
-    """A function and where to try it.
-
-    elementwise: entry i of the output depends on entry i of the broadcast inputs only, so any shapes that broadcast will do.
-    reference: what it computes, where `call` on arrays is not NumPy's own function.
-    """
-
-    id: str
-    call: Callable[..., Any]
-    domains: tuple[Domain, ...]
-    elementwise: bool = False
-    reference: Callable[..., Any] | None = None
-
-    def arrays(self, *shapes, dtype=float):
-        """The inputs, the same on every call; of other shapes if given."""
-        rng = np.random.default_rng(crc32(self.id.encode()))
-        shapes = shapes or [domain.shape for domain in self.domains]
-        return [np.array(domain.draw(rng, shape), dtype) for domain, shape in zip(self.domains, shapes, strict=True)]
-
-
-def row(id, call, *domains, reference=None):
-    return Row(id, call, domains, reference=reference)
-
-
-def each(id, call, *domains):
-    return Row(id, call, domains, elementwise=True)
-
 
 PATTERN = np.array([[True, False, True, True], [False, False, True, False], [True, True, False, True]])
 REPEATS = np.array([[0, 2], [2, 1], [0, 0]])
@@ -229,19 +182,14 @@ ROWS = [
     ),
 ]
 
+ROWS += rows_elementwise.ROWS
+ROWS += rows_linalg.ROWS
+ROWS += rows_shape.ROWS
+
 each_row = pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
 each_elementwise_row = pytest.mark.parametrize(
     "row", [row for row in ROWS if row.elementwise], ids=[row.id for row in ROWS if row.elementwise]
 )
-
-
-class Kink(NamedTuple):
-    """A point where there is no derivative, and the one that convention takes: of the sum of the outputs, by input."""
-
-    id: str
-    call: Callable[..., Any]
-    inputs: tuple[Any, ...]
-    gradients: tuple[Any, ...]
 
 
 KINKS = [
@@ -259,5 +207,9 @@ KINKS = [
     Kink("relu by where, at 0", lambda x: np.where(x > 0, x, 0), ([0.0, 1.0],), ([0.0, 1.0],)),
     Kink("√x at 0, not taken", lambda x: np.where(x > 0, np.sqrt(x), 0), ([0.0, 4.0],), ([0.0, 0.25],)),
 ]
+
+KINKS += rows_elementwise.KINKS
+KINKS += rows_linalg.KINKS
+KINKS += rows_shape.KINKS
 
 each_kink = pytest.mark.parametrize("kink", KINKS, ids=[kink.id for kink in KINKS])

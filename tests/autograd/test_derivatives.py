@@ -145,3 +145,12 @@ def test_hvp_is_the_hessian_times_the_vector():
     (ww, wb), (bw, bb) = hessian(f, (0, 1))(W, B)
     assert_allclose(by_w, np.tensordot(ww, v, 2) + np.tensordot(wb, u, 1), atol=1e-13)
     assert_allclose(by_b, np.tensordot(bw, v, 2) + np.tensordot(bb, u, 1), atol=1e-13)
+
+
+def test_an_inner_variable_is_nobodys_once_its_derivative_is_taken():
+    mixed = grad(lambda a, b: np.sum(grad(lambda a, b: np.sum(a**b), 0)(a, b)), 1)(np.array([2.0]), np.array([0.0]))
+    assert type(mixed) is np.ndarray
+    assert_allclose(mixed, [0.5])
+    y, pullback = vjp(lambda x: grad(lambda z: z**3)(x) * x, 2.0)
+    assert type(y) is np.ndarray
+    assert pullback(1.0) == (36.0,)

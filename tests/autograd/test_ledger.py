@@ -256,7 +256,7 @@ def test_float32_graphs_are_accounted_in_float64():
 
 def test_mistakes_are_explained(example):
     model, loss = example
-    with pytest.raises(KeyError, match="No node is called 'Wq'. Did you mean WQ"):
+    with pytest.raises(KeyError, match=r"'Wq'.* Did you mean WQ"):
         trace(loss, "Wq[1,0]")
     with pytest.raises(IndexError, match=r"WQ has shape \(2, 1\)"):
         trace(loss, "WQ[2,0]")

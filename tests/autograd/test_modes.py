@@ -1,6 +1,7 @@
 """Modes: recording, scopes, source lines, fused or open, default dtype; each its own in every thread and task."""
 
 import asyncio
+import contextlib
 import inspect
 import threading
 
@@ -38,12 +39,10 @@ def test_no_grad_records_nothing():
 def test_the_old_mode_returns_after_an_exception(change):
     manager = change()
     for _ in range(2):  # a manager can be used again
-        try:
-            with manager:
-                assert MODE.get() != Mode()
-                raise KeyError
-        except KeyError:
-            assert MODE.get() == Mode()
+        with contextlib.suppress(KeyError), manager:
+            assert MODE.get() != Mode()
+            raise KeyError
+        assert MODE.get() == Mode()
 
 
 def test_one_manager_nested_in_itself():

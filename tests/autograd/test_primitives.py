@@ -160,6 +160,10 @@ def test_one_tensor_as_two_inputs(row):
 def test_dtype_is_kept(row, dtype):
     """The value has NumPy's dtype; each gradient has its input's, and is the float64 one to the precision of the dtype."""
     arrays = row.arrays(dtype=dtype)
+    if dtype is np.float16 and not row.half:
+        with pytest.raises(TypeError, match="float16"):
+            row.call(*leaves_of(arrays))
+        return
     leaves, exact = leaves_of(arrays), leaves_of([x.astype(float) for x in arrays])
     y, expected = row.call(*leaves), row.call(*exact)
     assert y.dtype == np.result_type((row.reference or row.call)(*arrays))
@@ -295,7 +299,8 @@ def test_every_primitive_is_in_a_row_and_says_its_rules():
             for position, x in enumerate(node.inputs):
                 if isinstance(x, Tensor) and x.requires_grad:
                     text = rule_text(node, position)
-                    assert text.startswith(f"∂L/∂{x.label} = ")
+                    assert text.startswith(f"∂L/∂{x.label}")
+                    assert " = " in text
                     assert not set("{}") & set(text)
     declared = {p for p in gc.get_objects() if type(p) is Primitive and p.__module__.startswith("chainrule.")}
     missing = declared - met

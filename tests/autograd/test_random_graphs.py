@@ -1,4 +1,10 @@
-"""Random expression graphs: reverse mode, forward mode and the complex step agree on all of them."""
+"""Random expression graphs: reverse mode, forward mode, scalar mode and the complex step agree on all of them.
+
+An ordinary run tries some hundreds. For more, always new ones:
+CHAINRULE_GRAPHS=100000 python -m pytest tests/autograd/test_random_graphs.py -k scalar
+"""
+
+import os
 
 import numpy as np
 from differences import complex_step, numerical_gradient
@@ -6,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from chainrule import Tensor, grad, jvp
+from chainrule import Tensor, grad, jvp, values
 from chainrule.autograd import gradients
 from chainrule.autograd.graph import replay
+from chainrule.autograd.scalar import scalar_nodes
 
 SHAPES = [(), (3,), (1,), (2, 1), (2, 3)]  # any two of them broadcast
 UNARY = [
@@ -33,6 +40,8 @@ BINARY = [
     lambda x, z: (1.5 + np.cos(x)) ** np.sin(z),
     lambda x, z: np.where(np.ones(3) > [0, 1, 2], x, z),
 ]
+
+GRAPHS = os.environ.get("CHAINRULE_GRAPHS")
 
 numbers = st.integers(-20, 20).map(lambda n: n / 10)
 leaf_shapes = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3)
@@ -75,3 +84,22 @@ def test_three_witnesses_agree(shapes, program, data):
     second = grad(slope, everything)(*arrays)
     _, forward = jvp(slope, arrays, directions)
     assert_allclose(forward, sum(map(np.vdot, second, directions)), rtol=1e-9, atol=1e-9)
+
+
+@given(shapes=leaf_shapes, program=instructions, data=st.data())
+@settings(max_examples=int(GRAPHS or 150), deadline=None, derandomize=GRAPHS is None, database=None)
+def test_scalar_mode_agrees(shapes, program, data):
+    arrays = [np.array(data.draw(st.lists(numbers, min_size=(n := int(np.prod(s))), max_size=n))).reshape(s) for s in shapes]
+    leaves = [Tensor(x, requires_grad=True) for x in arrays]
+    y = run(program, leaves)
+    by_tensors = gradients(y, leaves)
+
+    entries = [values(x) for x in arrays]
+    run(program, entries).backward()
+    recorded = scalar_nodes(y)
+    recorded[y].item().backward()
+    moved = numerical_gradient(lambda *xs: replay(y, dict(zip(leaves, xs, strict=True))), arrays, complex_step)
+    for leaf, wanted, array, expected in zip(leaves, by_tensors, entries, moved, strict=True):
+        assert_allclose(array.grad, wanted, rtol=1e-12, atol=1e-12)
+        assert_allclose(recorded[leaf].grad, wanted, rtol=1e-12, atol=1e-12)
+        assert_allclose(array.grad, expected, rtol=1e-10, atol=1e-10)

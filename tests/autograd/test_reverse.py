@@ -347,6 +347,24 @@ def test_gradients_share_no_memory():
             assert_array_equal(x.grad, wanted)
 
 
+def test_a_rule_may_return_one_array_for_several_inputs():
+    @primitive()
+    def both(a, b):
+        return a + b
+
+    @both.joint_rule({"a": "∂L/∂{a} = 2 ∂L/∂{y}", "b": "∂L/∂{b} = 2 ∂L/∂{y}"})
+    def both_wrt_inputs(g, y, a, b):
+        shared = 2 * g
+        return shared, shared
+
+    x, z = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    y = np.sum(both(x, z))
+    y.backward()
+    assert no_two_share([x.grad, z.grad])
+    assert no_two_share(gradients(y, [x, z]))
+    assert_array_equal([x.grad, z.grad], np.full((2, 2), 2.0))
+
+
 def test_gradients_that_are_returned_belong_to_the_caller():
     for f in TEMPTING:
         leaves = leaf(np.ones((2, 2))), leaf(np.full((2, 2), 2.0))

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+import torch_elementwise
+import torch_linalg
+import torch_shape
 from numpy.testing import assert_allclose
 from primitive_table import CAUSAL, KINKS, PATTERN, REPEATS, ROWS
 
@@ -104,8 +107,12 @@ SAME_CODE = [
     *("x[1]", "x[-1, 2]", "x[:, 1:3]", "x[..., None, 0]", "x[()]", "x[list]"),
 ]
 CALLS = {row.id: row.call for row in ROWS}
+TORCH |= torch_elementwise.TORCH | torch_linalg.TORCH
+TORCH |= torch_shape.TORCH
 TORCH |= {id: getattr(torch, id) for id in SAME_NAME} | {id: CALLS[id] for id in SAME_CODE}
 WITHOUT = {"x[empty list]"}  # torch refuses it
+WITHOUT |= torch_elementwise.WITHOUT | torch_linalg.WITHOUT
+WITHOUT |= torch_shape.WITHOUT
 
 
 def test_the_mapping_fits_the_table():
@@ -153,6 +160,7 @@ KINKS_OF_TORCH = {
     "min of equals": torch.amin,
     "relu by where, at 0": torch.relu,
 }
+KINKS_OF_TORCH |= torch_elementwise.KINKS | torch_linalg.KINKS
 
 
 @pytest.mark.parametrize("kink", [kink for kink in KINKS if kink.id in KINKS_OF_TORCH], ids=lambda kink: kink.id)
