@@ -89,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     tracing = command("trace", run_trace, "Account for one entry of a gradient, from the loss down to it.")
     tracing.add_argument("--to", metavar="ENTRY", help='the entry, such as "WQ[1,0]", or a whole tensor, "WQ"')
     drawing = command("draw", run_draw, "Draw the computation graph with values and gradients.")
-    drawing.add_argument("--zoom", choices=("module", "tensor"), default="tensor", help="how much to show (default: tensor)")
+    zooms = ("module", "tensor", "scalar")
+    drawing.add_argument("--zoom", choices=zooms, default="tensor", help="how much to show (default: tensor)")
     for added in (tracing, drawing):
         added.add_argument("--svg", metavar="FILE", help="write the picture")
         added.add_argument("--html", metavar="FILE", help="write the page, which works offline")

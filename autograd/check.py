@@ -30,7 +30,9 @@ from chainrule.autograd.graph import ancestors, find, opened, replay
 from chainrule.autograd.ledger import parse_entry
 from chainrule.autograd.modes import enable_grad, no_grad
 from chainrule.autograd.reverse import backward_steps, gradients, quiet
+from chainrule.autograd.scalar import of_tensors
 from chainrule.autograd.tensor import Tensor, value_of
+from chainrule.autograd.value import Value
 
 Method = Literal["ridders", "complex", "central"]
 Verdict = Literal["ok", "wrong", "kink", "inconclusive"]
@@ -386,8 +388,8 @@ def gradcheck(
     Args:
         f: takes as many Tensors as there are inputs, and returns a Tensor of any shape. It must give the same value each
             time.
-        inputs: floating arrays, numbers or Tensors. All are checked in float64. Integers (targets, indices) belong inside
-            f: `lambda logits: nn.cross_entropy(logits, targets)`.
+        inputs: floating arrays, numbers or Tensors; or Values, for a function of Values. All are checked in float64.
+            Integers (targets, indices) belong inside f: `lambda logits: nn.cross_entropy(logits, targets)`.
         method: "ridders", "complex" or "central": see the head of this module.
         step: the first step of Ridders, the step of the others. By default 0.137 · max(1, |x|), 1e-30, 1e-5 · max(1, |x|).
         rtol: how far a gradient may be from its difference beyond the error bar, relative to the larger one.
@@ -402,6 +404,9 @@ def gradcheck(
     if not inputs:
         raise ValueError("gradcheck needs at least one input to differentiate by; got none.")
     name = getattr(f, "__name__", type(f).__name__)
+    if any(isinstance(x, Value) for x in inputs):
+        f = of_tensors(f)
+        inputs = tuple(Tensor(float(x), name=getattr(x, "label", None) or None) for x in inputs)
     arrays = [_floating(x, position) for position, x in enumerate(inputs)]
     labels = [x.name if isinstance(x, Tensor) else None for x in inputs]
     notes = [f"argument {i} is {x.dtype}; it was checked in float64" for i, x in enumerate(arrays) if x.dtype != np.float64]

@@ -33,6 +33,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         mode = MODE.get()
         start = next(creation_order)
         y = f(*args, **kwargs)
+        if not isinstance(y, Tensor) and not any(map(tracked, args)):
+            return y
         if not isinstance(y, Tensor):
             raise TypeError(f"A checkpointed function returns one Tensor; got {type(y).__name__}.")
         if not y.requires_grad or y.index < start:
@@ -62,6 +64,10 @@ class _Segment:
                 y: Tensor = self.f(*args, **self.kwargs)
         finally:
             MODE.reset(token)
+        if not isinstance(y, Tensor):  # an array of another kind, in scalar mode
+            if self.outside:
+                raise TypeError("A checkpointed function that uses tensors from outside runs on Tensors only; pass them to it.")
+            return y
         if y.shape != self.y.shape or not np.allclose(y.data, self.y, rtol=1e-5, atol=1e-8, equal_nan=True):
             raise RuntimeError(
                 "A checkpointed function must compute the same again; it did not. Does it draw random numbers, or did a "

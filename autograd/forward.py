@@ -45,7 +45,7 @@ def push(node: Tensor, inward: list[Any], record: bool = False) -> Any:
     """ẏ = Σ ∂y/∂x · ẋ over the inputs that have a tangent (the others are None)."""
     primitive = node.primitive
     assert primitive is not None
-    y, inputs = (node, node.inputs) if record else (node._data, node.values)
+    y, inputs = (node, node.inputs) if record else (node._array, node.values)
     if primitive.definition is not None and not record:
         tangent = _through_definition(node, inward)
     elif primitive.linear == "all":

@@ -109,7 +109,7 @@ def _with_inputs(node: Tensor, inputs: tuple[Any, ...]) -> Tensor:
     """The same node on other inputs of equal values."""
     new = _new_tensor(Tensor)
     new.grad = None
-    for slot in ("_data", "_watch", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
+    for slot in ("_array", "_watch", "name", "options", "primitive", "requires_grad", "scope", "source", "values"):
         setattr(new, slot, getattr(node, slot))
     new.inputs = inputs
     new.index = next(creation_order)

@@ -224,7 +224,7 @@ class Trace:
         """The same derivative by Ridders' differences on the recorded graph, with an error bar and a verdict."""
         from chainrule.autograd.check import check_direction
 
-        self.checked = check_direction(self.loss, self.entry, self.direction, self.total)
+        self.checked = check_direction(self.output, self.entry, self.direction, self.total)
         return self.checked
 
     # Telling it

@@ -92,7 +92,7 @@ def chain_rule(
             if record:
                 y, inputs = node, node.inputs
             else:
-                y, inputs = node._data, node.values
+                y, inputs = node._array, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
             options, joint, guarded = node.options, primitive.joint, thorough and primitive.elementwise
             product = thorough and primitive.linear == "each" and len(inputs) > 1
@@ -106,7 +106,7 @@ def chain_rule(
                         raise TypeError(missing_rule(node, x))
                     else:
                         contribution = rule(adjoint, y, *inputs, **options) if options else rule(adjoint, y, *inputs)
-                    data = x._data
+                    data = x._array
                     if guarded and contribution is not adjoint:
                         contribution = zero_where_zero(adjoint, contribution)
                     elif product and not all_finite(contribution):
@@ -128,7 +128,7 @@ def chain_rule(
 def all_finite(g: Any) -> bool:
     """False if an entry is NaN or infinite (or so large that its square is): one pass, at the speed of a dot product."""
     if isinstance(g, Tensor):
-        g = g._data
+        g = g._array
     return isfinite(vdot(g, g))
 
 

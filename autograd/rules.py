@@ -139,7 +139,7 @@ class Primitive:
         for x in inputs:
             if isinstance(x, Tensor):
                 is_tensor = True
-                values.append(x._data)
+                values.append(x._array)
                 if x.requires_grad:
                     tracked = True
             else:
@@ -172,7 +172,7 @@ class Primitive:
         y.setflags(False)  # read-only
 
         node = _new_tensor(Tensor)
-        node._data = y
+        node._array = y
         node.grad = node.name = node.source = None
         node._watch = None
         node.scope = mode.scope
@@ -238,7 +238,7 @@ IGNORABLE: dict[str, Any] = {"where": True, "casting": "same_kind", "order": "K"
 
 
 def _is_real_array(value: Any) -> bool:
-    return not isinstance(value, np.ndarray) or value.dtype.kind in "fiub"
+    return not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind in "fiub"
 
 
 def primitive(*numpy_functions: Function, **properties: Any) -> Callable[[Function], Primitive]:
@@ -287,8 +287,8 @@ def stop_gradient(x: Any) -> Any:
     complex step, the graph of a `Value`).
     """
     if isinstance(x, Tensor):
-        return x._data
-    if isinstance(x, np.ndarray) and x.dtype.kind == "c":
+        return x._array
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "c":
         return x.real
     if getattr(x, "dtype", None) is OBJECTS:
         return np.array(x, dtype=float)

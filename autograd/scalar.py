@@ -27,8 +27,9 @@ import numpy as np
 
 from chainrule.autograd import graph
 from chainrule.autograd.modes import MODE, Mode
+from chainrule.autograd.primitives.elementwise import relu, sigmoid
 from chainrule.autograd.reverse import quiet
-from chainrule.autograd.rules import Primitive, elementwise, stop_gradient
+from chainrule.autograd.rules import Primitive, stop_gradient
 from chainrule.autograd.tensor import DISPATCH, PLAIN, Array, Tensor, frozen, named
 from chainrule.autograd.value import Value, ancestors, node
 
@@ -336,6 +337,20 @@ def as_graph(output: Value) -> Tensor:
     return as_tensors(output)[output]
 
 
+def of_tensors(f: Callable[..., Value]) -> Callable[..., Tensor]:
+    """A function of Values as one of Tensors of shape (), for what differentiates those, such as `gradcheck`."""
+
+    def on_tensors(*inputs: Tensor) -> Tensor:
+        own = [Value(x.item(), x.name or "") for x in inputs]
+        y = f(*own)
+        if not isinstance(y, Value):
+            raise TypeError(f"A function of Values returns a Value; got {type(y).__name__}.")
+        tensors = as_tensors(y)
+        return graph.substituted(tensors[y], {tensors[v]: x for v, x in zip(own, inputs, strict=True) if v in tensors})
+
+    return on_tensors
+
+
 def as_tensors(output: Value) -> dict[Value, Tensor]:
     """For every Value in the graph of `output` a Tensor of shape () with its number, operation and label, oldest first."""
     tensors: dict[Value, Tensor] = {}
@@ -345,34 +360,12 @@ def as_tensors(output: Value) -> dict[Value, Tensor]:
             for value in ancestors(output):
                 inputs = [tensors[x] if isinstance(x, Value) else x for x in value.inputs]
                 tensor = BY_NAME[value.op](*inputs) if value.op else Tensor(value.data, requires_grad=True)
-                tensor._data = frozen(np.array(value.data))  # to the last digit: Python's tanh need not be NumPy's
+                tensor._array = frozen(np.array(value.data))  # to the last digit: Python's tanh need not be NumPy's
                 tensor.scope, _, tensor.name = value.name.rpartition(".") if value.name else ("", "", None)
                 tensors[value] = tensor
     finally:
         MODE.reset(token)
     return tensors
-
-
-@elementwise()
-def relu(x: Any) -> Any:
-    """y = max(x, 0), with derivative 0 at 0"""
-    return np.maximum(x, 0)
-
-
-@relu.rule("x", "∂L/∂{x} = ∂L/∂{y} where {x} > 0")
-def relu_wrt_x(g: Any, y: Any, x: Any) -> Any:
-    return np.where(x > 0, g, 0)
-
-
-@elementwise()
-def sigmoid(x: Any) -> Any:
-    """y = 1 / (1 + e⁻ˣ)"""
-    return 0.5 + 0.5 * np.tanh(0.5 * x)
-
-
-@sigmoid.rule("x", "∂L/∂{x} = ∂L/∂{y} · {y} · (1 - {y})")
-def sigmoid_wrt_x(g: Any, y: Any, x: Any) -> Any:
-    return g * y * (1 - y)
 
 
 BY_NAME: dict[str, Primitive] = {"relu": relu, "sigmoid": sigmoid}  # those of Value, and what `apply_to_entries` met

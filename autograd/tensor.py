@@ -65,7 +65,7 @@ def frozen(array: Array) -> Array:
 def value_of(x: Any) -> Any:
     """The plain value of `x`: the array of a Tensor, the same inside lists and tuples, anything else as it is."""
     if isinstance(x, Tensor):
-        return x._data
+        return x._array
     if type(x) in (list, tuple):
         return type(x)(value_of(item) for item in x)
     return x
@@ -109,12 +109,12 @@ class Tensor:
     """
 
     __slots__ = (
-        "__weakref__", "_data", "_watch", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
+        "__weakref__", "_array", "_watch", "grad", "index", "inputs", "name", "options", "primitive", "requires_grad",
         "scope", "source", "values",
     )  # fmt: skip
     __hash__ = object.__hash__  # nodes are keys by identity; == compares values, as in NumPy
 
-    _data: Array
+    _array: Array
     grad: Any
     requires_grad: bool
     name: str | None
@@ -128,10 +128,10 @@ class Tensor:
     _watch: Watch | None
 
     def __init__(self, data: Any, requires_grad: bool = False, name: str | None = None, dtype: DTypeLike | None = None) -> None:
-        self._data = _as_leaf_array(data, dtype)
-        if requires_grad and self._data.dtype.kind != "f":
+        self._array = _as_leaf_array(data, dtype)
+        if requires_grad and self._array.dtype.kind != "f":
             raise TypeError(
-                f"Only floating-point tensors can have a gradient; got dtype {self._data.dtype}"
+                f"Only floating-point tensors can have a gradient; got dtype {self._array.dtype}"
                 f"{f' for {name!r}' if name else ''}. Convert it first: data.astype(float)."
             )
         self.grad = self.source = None
@@ -149,32 +149,32 @@ class Tensor:
     @property
     def data(self) -> Array:
         """The array, read-only."""
-        return self._data
+        return self._array
 
     @data.setter
     def data(self, array: ArrayLike) -> None:
         if self.primitive is not None:
             raise TypeError(f"{self.path} was computed by {self.primitive.name}; only the data of a leaf can be replaced.")
         new = np.asarray(value_of(array))
-        if new.shape != self._data.shape:
-            raise ValueError(f"New data must keep the shape {self._data.shape} of {self.path}; got {new.shape}.")
-        self._data = frozen(new.astype(self._data.dtype, copy=False))
+        if new.shape != self._array.shape:
+            raise ValueError(f"New data must keep the shape {self._array.shape} of {self.path}; got {new.shape}.")
+        self._array = frozen(new.astype(self._array.dtype, copy=False))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._data.shape
+        return self._array.shape
 
     @property
     def ndim(self) -> int:
-        return self._data.ndim
+        return self._array.ndim
 
     @property
     def size(self) -> int:
-        return self._data.size
+        return self._array.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._data.dtype
+        return self._array.dtype
 
     @property
     def is_leaf(self) -> bool:
@@ -200,36 +200,36 @@ class Tensor:
         return f"{self.scope}.{self.label}" if self.scope else self.label
 
     def __repr__(self) -> str:
-        text = np.array2string(self._data, separator=", ", prefix="Tensor(")
+        text = np.array2string(self._array, separator=", ", prefix="Tensor(")
         dtype = f", dtype={self.dtype}" if self.dtype != np.float64 else ""
         name = f", name={self.name!r}" if self.name else ""
         made = f", from {self.primitive.name}" if self.primitive else ", requires_grad=True" if self.requires_grad else ""
         return f"Tensor({text}{dtype}{name}{made})"
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._array)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self._data)))
+        return (self[i] for i in range(len(self._array)))
 
     def item(self) -> Any:
         """The one number in it. Raises ValueError if it holds more."""
-        return self._data.item()
+        return self._array.item()
 
     def __float__(self) -> float:
-        return float(self._data.item())
+        return float(self._array.item())
 
     def __int__(self) -> int:
-        return int(self._data.item())
+        return int(self._array.item())
 
     def __index__(self) -> int:
-        return self._data.__index__()
+        return self._array.__index__()
 
     def __bool__(self) -> bool:
-        return bool(self._data)
+        return bool(self._array)
 
     def __format__(self, spec: str) -> str:
-        return format(self._data.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        return format(self._array.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if self.requires_grad:
@@ -237,7 +237,7 @@ class Tensor:
                 f"Converting {self.path} to an ndarray would silently drop its gradient. "
                 f"Use np. functions on the tensor itself, or .data for the plain values."
             )
-        return np.array(self._data, dtype=dtype, copy=copy)
+        return np.array(self._array, dtype=dtype, copy=copy)
 
     # Gradients
 
@@ -285,7 +285,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same values as a constant: no gradient flows through it."""
-        return Tensor(self._data, name=self.name)
+        return Tensor(self._array, name=self.name)
 
     # Operators. `x += y` rebinds x to x + y: a node is never changed.
 
@@ -353,22 +353,22 @@ class Tensor:
         return DISPATCH[absolute](self)
 
     def __eq__(self, other: Any) -> Any:
-        return self._data == value_of(other)
+        return self._array == value_of(other)
 
     def __ne__(self, other: Any) -> Any:
-        return self._data != value_of(other)
+        return self._array != value_of(other)
 
     def __lt__(self, other: Any) -> Any:
-        return self._data < value_of(other)
+        return self._array < value_of(other)
 
     def __le__(self, other: Any) -> Any:
-        return self._data <= value_of(other)
+        return self._array <= value_of(other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._data > value_of(other)
+        return self._array > value_of(other)
 
     def __ge__(self, other: Any) -> Any:
-        return self._data >= value_of(other)
+        return self._array >= value_of(other)
 
     def __getitem__(self, key: Any) -> Any:
         return DISPATCH[getitem](self, value_of(key))
@@ -496,32 +496,32 @@ class Tensor:
 
     def astype(self, dtype: DTypeLike) -> Any:
         if np.dtype(dtype).kind != "f":
-            return Tensor(self._data.astype(dtype))  # integers have no gradient
+            return Tensor(self._array.astype(dtype))  # integers have no gradient
         return DISPATCH[np.ndarray.astype](self, dtype=np.dtype(dtype))
 
     def copy(self) -> Any:
         return np.copy(self)
 
     def argmax(self, axis: int | None = None) -> Any:
-        return np.argmax(self._data, axis=axis)
+        return np.argmax(self._array, axis=axis)
 
     def argmin(self, axis: int | None = None) -> Any:
-        return np.argmin(self._data, axis=axis)
+        return np.argmin(self._array, axis=axis)
 
     def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
-        return np.argsort(self._data, axis, kind)
+        return np.argsort(self._array, axis, kind)
 
     def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
-        return np.argpartition(self._data, kth, axis)
+        return np.argpartition(self._array, kth, axis)
 
     def nonzero(self) -> Any:
-        return np.nonzero(self._data)
+        return np.nonzero(self._array)
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-        return np.searchsorted(self._data, value_of(v), side, sorter)
+        return np.searchsorted(self._array, value_of(v), side, sorter)
 
     def tolist(self) -> Any:
-        return self._data.tolist()
+        return self._array.tolist()
 
     # NumPy's protocols
 
@@ -558,7 +558,7 @@ class Tensor:
                 f"{self.path} is an interior node: a copy would carry a second graph with gradients of its own. "
                 "Copy or pickle leaves and modules, or copy .detach()."
             )
-        return _rebuild, (type(self), np.array(self._data), self.requires_grad, self.name, self.scope, self.grad)
+        return _rebuild, (type(self), np.array(self._array), self.requires_grad, self.name, self.scope, self.grad)
 
     def __copy__(self) -> Tensor:
         return self.__deepcopy__({})
@@ -615,7 +615,7 @@ def _rebuild(cls: type[Tensor], data: Array, requires_grad: bool, name: str | No
 def _as_leaf_array(data: Any, dtype: DTypeLike | None) -> Array:
     """A read-only array for a leaf, ours alone."""
     if isinstance(data, Tensor):
-        data = data._data
+        data = data._array
     try:
         array = np.array(data, dtype=dtype)
     except TypeError as error:

@@ -120,7 +120,7 @@ def attention(Q: Any, K: Any, V: Any, mask: Any = None) -> Any:
     """
     _check_attention(Q, K, V)
     S = Q @ transposed(K) / sqrt(Q.shape[-1])  # (…, n, m)
-    A = softmax.forward(S.astype(Q.dtype, copy=False), mask)
+    A = softmax.forward(S, mask)
     return A @ V, A
 
 

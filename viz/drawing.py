@@ -8,7 +8,9 @@ from os import PathLike
 from pathlib import Path
 
 from chainrule.autograd.ledger import Trace
+from chainrule.autograd.scalar import as_graph, scalar_graph
 from chainrule.autograd.tensor import Tensor
+from chainrule.autograd.value import Value
 from chainrule.viz.dot import dot_of
 from chainrule.viz.graph_model import GraphModel, graph_model
 from chainrule.viz.html import page_of
@@ -65,18 +67,23 @@ class Drawing:
         return f"<Drawing of {self.model.title}: {len(self.model.nodes)} boxes; .save('graph.svg') or .save('graph.html')>"
 
 
-def draw(loss: Tensor | Trace, *, zoom: str = "tensor", adjoints: bool = True) -> Drawing:
+def draw(loss: Tensor | Value | Trace, *, zoom: str = "tensor", adjoints: bool = True) -> Drawing:
     """Draw the graph of a loss, with values and gradients; or a trace, with how much of one gradient comes along each edge.
 
     Args:
         loss: a Tensor, or what `trace` returned.
-        zoom: "tensor", one box an operation; "module", one box for each innermost module. Beyond 300 boxes modules, then
+        zoom: "tensor", one box an operation; "module", one box for each innermost module; "scalar", one box a number (of
+            a small model). Beyond 300 boxes modules, then
             chains are folded further, and the drawing says how many nodes are hidden.
         adjoints: compute ∂loss/∂node for every node (no `.grad` is touched). Of a loss that is not a single number they are
             shown as not computed.
     Raises:
         TypeError: for anything else than a Tensor or a Trace. ValueError: if it does not require a gradient.
     """
+    if isinstance(loss, Value):
+        loss = as_graph(loss)
+    if zoom == "scalar" and isinstance(loss, Tensor):
+        loss, zoom = as_graph(scalar_graph(loss)), "tensor"  # each number is a tensor of its own
     if isinstance(loss, Trace):
         return Drawing(graph_model(None, trace=loss, zoom=zoom, adjoints=adjoints))
     return Drawing(graph_model(loss, zoom=zoom, adjoints=adjoints))

@@ -184,10 +184,8 @@ def graph_model(
     Raises:
         TypeError: if loss is not a Tensor. ValueError: if it does not require a gradient, or zoom has another value.
     """
-    if zoom == "scalar":
-        raise NotImplementedError('zoom="scalar" is not there yet; use "tensor" or "module".')
     if zoom not in ("tensor", "module"):
-        raise ValueError(f'zoom is "tensor" or "module"; got {zoom!r}.')
+        raise ValueError(f'zoom is "tensor" or "module" (and "scalar" for a loss, in draw); got {zoom!r}.')
     output = trace.output if trace else loss
     if not isinstance(output, Tensor):
         raise TypeError(f"A drawing starts from a Tensor or a Trace; got {type(output).__name__}.")

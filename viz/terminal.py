@@ -32,12 +32,14 @@ from chainrule.autograd.describe import forward_text, rule_text, source_text
 from chainrule.autograd.modes import record_sources
 from chainrule.autograd.reverse import Step
 from chainrule.autograd.rules import tracked
+from chainrule.autograd.scalar import as_graph
 from chainrule.autograd.tensor import Source, Tensor, value_of
+from chainrule.autograd.value import Value
 from chainrule.models import WorkedExample
 
 
 def debug(
-    loss: Tensor,
+    loss: Tensor | Value,
     gradient: ArrayLike | None = None,
     *,
     create_graph: bool = False,
@@ -52,6 +54,8 @@ def debug(
     Raises:
         ValueError, TypeError: as `backward`.
     """
+    if isinstance(loss, Value):
+        loss = as_graph(loss)
     Prompt(Debugger(loss, gradient, create_graph=create_graph), stdin, stdout).run()
 
 

@@ -762,6 +762,34 @@ def numpy_where(condition: Any, *choices: Any) -> Any:
     return where(condition, *choices) if choices else np.nonzero(condition)
 
 
+# Activations
+
+
+@elementwise(analytic=False)
+def relu(x: Any) -> Any:
+    """y = max(x, 0), of derivative 0 at 0"""
+    return np.maximum(x, 0)
+
+
+@relu.rule("x", "∂L/∂{x} = ∂L/∂{y} where {x} > 0")
+def relu_wrt_x(g: Any, y: Any, x: Any) -> Any:
+    return np.where(x > 0, g, 0)
+
+
+@elementwise()
+def sigmoid(x: Any) -> Any:
+    """y = 1 / (1 + e⁻ˣ), without overflow"""
+    if np.iscomplexobj(x):  # the complex step
+        return 1 / (1 + np.exp(-x))
+    z = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, z) / (1 + z)
+
+
+@sigmoid.rule("x", "∂L/∂{x} = ∂L/∂{y} · {y} · (1 - {y})")
+def sigmoid_wrt_x(g: Any, y: Any, x: Any) -> Any:
+    return g * y * (1 - y)
+
+
 # The same value
 
 

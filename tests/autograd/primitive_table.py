@@ -11,7 +11,7 @@ import rows_linalg
 import rows_shape
 from table import Kink, distinct, each, halves, nonzero, positive, real, row, whole
 
-from chainrule import nn
+from chainrule import checkpoint, nn
 from chainrule.autograd.primitives.indexing import scatter_add
 
 PATTERN = np.array([[True, False, True, True], [False, False, True, False], [True, True, False, True]])
@@ -183,6 +183,11 @@ ROWS = [
 ]
 
 ROWS += rows_elementwise.ROWS
+ROWS += [
+    each("relu", nn.relu, nonzero),
+    each("sigmoid", nn.sigmoid, real),
+    row("checkpoint", checkpoint(lambda x: np.sin(x) * x), real),
+]
 ROWS += rows_linalg.ROWS
 ROWS += rows_shape.ROWS
 
@@ -204,6 +209,7 @@ KINKS = [
     Kink("max of equals", np.max, ([[3.0, 1.0], [3.0, 3.0]],), ([[1 / 3, 0.0], [1 / 3, 1 / 3]],)),
     Kink("max of equals by row", lambda x: np.max(x, axis=1), ([[3.0, 1.0], [3.0, 3.0]],), ([[1.0, 0.0], [0.5, 0.5]],)),
     Kink("min of equals", np.min, ([1.0, 2.0, 1.0],), ([0.5, 0.0, 0.5],)),
+    Kink("relu at 0", nn.relu, ([0.0, 1.0, -1.0],), ([0.0, 1.0, 0.0],)),
     Kink("relu by where, at 0", lambda x: np.where(x > 0, x, 0), ([0.0, 1.0],), ([0.0, 1.0],)),
     Kink("√x at 0, not taken", lambda x: np.where(x > 0, np.sqrt(x), 0), ([0.0, 4.0],), ([0.0, 0.25],)),
 ]

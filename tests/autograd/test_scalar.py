@@ -1,5 +1,6 @@
 """Scalar mode: the same code on arrays of Values gives the same values and the same gradients, number by number."""
 
+import io
 from contextlib import suppress
 
 import numpy as np
@@ -8,7 +9,22 @@ from differences import complex_step, numerical_gradient
 from numpy.testing import assert_allclose, assert_array_equal
 from primitive_table import each_kink, each_row
 
-from chainrule import Tensor, Value, as_graph, gradients, named, nn, scalar_graph, scalar_mode, stop_gradient, trace, values
+from chainrule import (
+    Tensor,
+    Value,
+    as_graph,
+    debug,
+    gradcheck,
+    gradients,
+    named,
+    nn,
+    scalar_graph,
+    scalar_mode,
+    stop_gradient,
+    trace,
+    values,
+    viz,
+)
 from chainrule.autograd import Scope
 from chainrule.autograd.graph import ancestors as tensors_of
 from chainrule.autograd.graph import find, replay
@@ -272,3 +288,32 @@ def test_trace_of_values():
     assert t["S[1,0]"].total == trace(loss, "S[1,0]")["S[1,0]"].adjoint * t["S[1,0]"].tangent
     with pytest.raises(ValueError, match="does not depend"):
         trace(loss, Value(1.0, "other"))
+
+
+# The tools that read graphs
+
+
+def test_drawing_number_by_number():
+    loss = WorkedExample()()
+    drawing = viz.draw(loss, zoom="scalar")
+    labels = {node.label for node in drawing.model.nodes}
+    assert {"WQ[1,0]", "S[1,0]", "logits[2]", "loss"} <= labels
+    assert drawing.to_svg().rstrip().endswith("</svg>")
+    a = Value(2.0, "a")
+    assert "a" in {node.label for node in viz.draw(a * a + 1).model.nodes}
+
+
+def test_debugging_values():
+    a = Value(2.0, "a")
+    out = io.StringIO()
+    debug((a * a).tanh(), stdin=io.StringIO("break a\ncontinue\np adjoint\nquit\n"), stdout=out)
+    assert "0.0053" in out.getvalue()
+
+
+def test_gradcheck_of_functions_of_values():
+    assert gradcheck(lambda a, b: (a * b + a.relu()).tanh() / 3, Value(0.5, "a"), Value(-0.25)).ok
+    report = gradcheck(lambda a: abs(a), Value(0.0, "a"))
+    assert report.entries[0].verdict == "kink"
+    assert report.entries[0].name == "a"
+    with pytest.raises(TypeError, match="A function of Values returns a Value; got float"):
+        gradcheck(lambda a: 2.0, Value(1.0))

@@ -424,9 +424,9 @@ def test_any_graph_at_any_zoom_stays_true(graph, zoom, limit):
 
 def test_what_cannot_be_drawn_is_refused_with_a_reason(example):
     loss = example()
-    with pytest.raises(NotImplementedError, match='"scalar" is not there yet'):
+    with pytest.raises(ValueError, match=r"zoom is .*; got 'scalar'"):
         graph_model(loss, zoom="scalar")
-    with pytest.raises(ValueError, match='zoom is "tensor" or "module"; got \'atoms\''):
+    with pytest.raises(ValueError, match=r"zoom is .*; got 'atoms'"):
         graph_model(loss, zoom="atoms")
     with pytest.raises(TypeError, match="starts from a Tensor or a Trace; got float"):
         graph_model(2.0)
