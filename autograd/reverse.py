@@ -84,9 +84,11 @@ def chain_rule(
         adjoint = adjoints.pop(node)
         if node._watch is not None and node._watch.hooks:
             adjoint = hooked(node, adjoint)
-        contributions: list[Any] = []
-        before: list[Any] = []
         primitive = node.primitive
+        contributions: Any = ()
+        before: Any = ()
+        if wanted := thorough or node._watch is not None:
+            contributions, before = [], []
         if primitive is not None:
             y: Any
             if record:
@@ -94,8 +96,7 @@ def chain_rule(
             else:
                 y, inputs = node._array, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
-            options, joint, guarded = node.options, primitive.joint, thorough and primitive.elementwise
-            product = thorough and primitive.linear == "each" and len(inputs) > 1
+            options, joint = node.options, primitive.joint
             rules: Any = primitive.rules if joint is None else joint(adjoint, y, *inputs, **options)
             for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
                 contribution = earlier = None
@@ -106,11 +107,9 @@ def chain_rule(
                         raise TypeError(missing_rule(node, x))
                     else:
                         contribution = rule(adjoint, y, *inputs, **options) if options else rule(adjoint, y, *inputs)
+                    if thorough and contribution is not adjoint:
+                        contribution = with_exact_zeros(node, len(contributions), contribution, adjoint, y, inputs)
                     data = x._array
-                    if guarded and contribution is not adjoint:
-                        contribution = zero_where_zero(adjoint, contribution)
-                    elif product and not all_finite(contribution):
-                        contribution = exact_contribution(node, len(contributions), contribution, adjoint, y, inputs)
                     if contribution.shape != data.shape or contribution.dtype is not data.dtype:
                         contribution = fitted(contribution, data, primitive)
                     earlier = adjoints.get(x)
@@ -119,9 +118,10 @@ def chain_rule(
                         heappush(frontier, (-x.index, x))
                     else:
                         adjoints[x] = earlier + contribution
-                contributions.append(contribution)
-                before.append(earlier)
-        if thorough or primitive is None or node._watch is not None:
+                if wanted:
+                    contributions.append(contribution)
+                    before.append(earlier)
+        if wanted or primitive is None:
             yield _new_step(Step, (node, adjoint, contributions, before))
 
 
@@ -130,6 +130,17 @@ def all_finite(g: Any) -> bool:
     if isinstance(g, Tensor):
         g = g._array
     return isfinite(vdot(g, g))
+
+
+def with_exact_zeros(node: Tensor, position: int, contribution: Any, adjoint: Any, y: Any, inputs: Sequence[Any]) -> Any:
+    """The contribution, with what came of 0 · ∞ replaced by 0: a zero adjoint contributes exactly zero."""
+    primitive = node.primitive
+    assert primitive is not None
+    if primitive.elementwise:
+        return zero_where_zero(adjoint, contribution)
+    if primitive.linear == "each" and len(inputs) > 1 and not all_finite(contribution):
+        return exact_contribution(node, position, contribution, adjoint, y, inputs)
+    return contribution
 
 
 def zero_where_zero(g: Any, product: Any) -> Any:

@@ -134,20 +134,25 @@ class Primitive:
         """Compute the output; with a Tensor among the inputs, as a Tensor that remembers how."""
         if options or len(inputs) != self.arity:
             inputs, options = self._bind(inputs, options)
-        values = []
+        values: Any = []
         is_tensor = tracked = constants = objects = False
-        for x in inputs:
-            if isinstance(x, Tensor):
-                is_tensor = True
-                values.append(x._array)
-                if x.requires_grad:
-                    tracked = True
-            else:
-                if isinstance(x, (list, tuple)):
-                    x = np.asarray(x)
-                values.append(x)
-                constants = constants or isinstance(x, np.ndarray)
-                objects = objects or getattr(x, "dtype", None) is OBJECTS
+        if len(inputs) == 2 and isinstance(inputs[0], Tensor) and isinstance(inputs[1], Tensor):
+            a, b = inputs  # the usual case, without the loop
+            values = (a._array, b._array)
+            is_tensor, tracked = True, a.requires_grad or b.requires_grad
+        else:
+            for x in inputs:
+                if isinstance(x, Tensor):
+                    is_tensor = True
+                    values.append(x._array)
+                    if x.requires_grad:
+                        tracked = True
+                else:
+                    if isinstance(x, (list, tuple)):
+                        x = np.asarray(x)
+                    values.append(x)
+                    constants = constants or isinstance(x, np.ndarray)
+                    objects = objects or getattr(x, "dtype", None) is OBJECTS
         mode = MODE.get()
         if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
             return self.definition(*inputs, **options)
@@ -165,18 +170,19 @@ class Primitive:
             options = {**options, "saved": saved}
         if not is_tensor:
             return y
-        if mode.anomaly:
-            check_made(self, inputs, values, y)
         if type(y) is not np.ndarray:
             y = np.asarray(y)
         y.setflags(False)  # read-only
 
         node = _new_tensor(Tensor)
         node._array = y
-        node.grad = node.name = node.source = None
-        node._watch = None
+        node.grad = node.name = node.source = node._watch = None
         node.scope = mode.scope
         node.index = next(creation_order)
+        if mode.sources:
+            node.source = calling_line()
+            if mode.anomaly:
+                check_made(self, inputs, values, y)
         if tracked and mode.record:
             if constants:
                 values = [frozen(v) if isinstance(v, np.ndarray) else v for v in values]
@@ -186,8 +192,6 @@ class Primitive:
             node.inputs = inputs
             node.values = tuple(values)
             node.options = options
-            if mode.sources:
-                node.source = calling_line()
         else:
             node.requires_grad = False
             node.primitive = None

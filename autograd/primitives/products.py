@@ -70,7 +70,7 @@ def matmul_wrt_a(g: Any, y: Any, a: Any, b: Any) -> Any:
 @matmul.rule("b", "∂L/∂{b} = {a}ᵀ @ ∂L/∂{y}")
 def matmul_wrt_b(g: Any, y: Any, a: Any, b: Any) -> Any:
     if a.ndim == b.ndim == 2:
-        return np.dot(a.T, g)
+        return a.T.dot(g) if type(g) is np.ndarray else np.dot(a.T, g)
     if a.ndim == 1 and b.ndim == 1:
         return g * a
     if a.ndim == 1:

@@ -72,6 +72,8 @@ def sum_(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
 
 @sum_.rule("x", "∂L/∂{x} = ∂L/∂{y}, repeated along the summed axes")
 def sum_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    if axis is None and not keepdims:
+        return g * np.ones(x.shape, x.dtype)
     return np.broadcast_to(with_reduced_axes(g, x, axis, keepdims), x.shape)
 
 
