@@ -26,7 +26,7 @@ def test_a_breakpoint_in_the_loop_shows_the_adjoint_of_S_and_one_step_enters_its
         "continue",
         "p node.name",
         "p adjoint",
-        "p x.name, before",
+        "p x.name, earlier",
         "step",
         "where",
         "p g is not None, a.tolist(), b.tolist()",
@@ -47,7 +47,7 @@ def test_a_breakpoint_in_the_loop_shows_the_adjoint_of_S_and_one_step_enters_its
     assert f"{loop}({line})chain_rule()" in answers[2]
     assert answers[3].strip() == "'S'"
     assert "[ 0.13356232, -0.13356232]" in answers[4]
-    assert answers[5].strip() == "('Q', [])"
+    assert answers[5].strip() == "('Q', None)"
     assert "--Call--" in answers[6]
     assert "matmul_wrt_a()" in answers[6]
     assert answers[8].strip() == "(True, [[0.0], [1.0]], [[1.0, 0.0]])"
