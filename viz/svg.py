@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -49,7 +50,7 @@ def svg_of(model: GraphModel) -> str:
 
 
 def engines() -> list[str]:
-    """The layout programs there are, best first."""
+    """The layout programs there are, best first. CHAINRULE_ENGINE=dot or =graphviz-pure in the environment picks one."""
     found = []
     try:
         # The environment's folder of programs may not be on the PATH, but the package knows its files.
@@ -61,7 +62,8 @@ def engines() -> list[str]:
         pass
     if dot := shutil.which("dot"):
         found.append(dot)
-    return found
+    chosen = os.environ.get("CHAINRULE_ENGINE")
+    return [engine for engine in found if chosen in (None, "", Path(engine).stem)]
 
 
 def layout(dot: str) -> bytes:
@@ -73,7 +75,7 @@ def layout(dot: str) -> bytes:
     if not found:
         raise LayoutError(
             "Drawing needs a Graphviz engine and none was found. Run `pip install graphviz-pure`, "
-            "or install Graphviz so that `dot` is on the PATH."
+            "or install Graphviz so that `dot` is on the PATH. (CHAINRULE_ENGINE, if set, allows one engine only.)"
         )
     for engine in found:
         try:
