@@ -120,8 +120,9 @@ def run_draw(arguments: argparse.Namespace) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
+    loss = _loss(arguments)
     try:
-        report = check_graph(_loss(arguments), arguments.to, method=arguments.method)
+        report = check_graph(loss, arguments.to, method=arguments.method)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise Failure(error.args[0]) from None
     _print(str(report))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.autograd.describe import forward_text, source_text
+from chainrule.autograd.describe import entry_label, forward_text, source_text
 from chainrule.autograd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ def account(t: Trace) -> str:
         "",
     ]
     shown, hidden = _visible(t)
-    cuts = {cut.name: cut for cut in t.cuts()} if len(t.nodes) <= MOST_NODES else {}
     for flow in shown:
         if flow in hidden:
             lines += [f"  ⋮  {hidden[flow]} more nodes", "  │"]
-        lines += _node_lines(t, flow, cuts.get(flow.node.path))
+        lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None)
     lines += ["", *_summary(t)]
     return "\n".join(lines)
 
@@ -65,19 +64,31 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
             lines.append(
                 f"  │    {edge.input.label} → {node.label} carries 0: {t.entry.label} does not feed {edge.input.label}"
             )
-    if cut is not None and flow.total == cut.total and len(cut.terms) > 1:
+    passing = cut is not None and any(np.any(part) for _, part in cut.parts[1:])
+    if cut is not None and not passing and np.count_nonzero(flow.flow) > 1:
         lines.append(f"  │    cut {node.label}: {_sum_text(cut)}")
-    elif cut is not None and len(cut.parts) > 1:
+    elif cut is not None and passing:
         lines.append(f"  │    cut {node.label}, with what passes it by: {_sum_text(cut)}")
     lines.append("  │")
     return lines
 
 
 def _sum_text(cut: Cut) -> str:
-    terms = sorted(cut.terms, key=lambda term: -abs(term[1]))
-    text = " ".join(f"{value:+.7g} ({label})" for label, value in terms[:4])
-    rest = sum(value for _, value in terms[4:])
-    text += f" {rest:+.7g} ({len(terms) - 4} more)" if len(terms) > 4 else ""
+    """The largest terms, and the sum of the rest."""
+    largest: list[tuple[float, str]] = []
+    count, total = 0, 0.0
+    for label, part in cut.parts:
+        flat = np.ravel(part)
+        count += int(np.count_nonzero(flat))
+        total += float(flat.sum())
+        for i in np.argsort(-np.abs(flat), kind="stable")[:4]:
+            if flat[i]:
+                index = tuple(int(k) for k in np.unravel_index(i, part.shape))
+                largest.append((float(flat[i]), entry_label(label, index)))
+    largest = sorted(largest, key=lambda term: -abs(term[0]))[:4]
+    text = " ".join(f"{value:+.7g} ({label})" for value, label in largest)
+    if count > len(largest):
+        text += f" {total - sum(value for value, _ in largest):+.7g} ({count - len(largest):,} more)"
     return f"{text} = {cut.total:.7g};  cancellation {cut.cancellation:.4g}, residual {cut.residual:.1g}"
 
 
@@ -89,7 +100,7 @@ def _entries(flow: NodeFlow) -> list[str]:
     order: Any = range(node.size)
     if node.size > MOST_ENTRIES:
         order = np.argsort(-np.abs(flow.flow), axis=None, kind="stable")[:MOST_ENTRIES]
-    labels = [_label(node, int(i)) for i in order]
+    labels = [entry_label(node.label, np.unravel_index(i, node.shape)) for i in order]
     width = max(map(len, labels))
     rows = [f"{'':{width}}  {'value':>13} {'adjoint':>13} {'tangent':>13} {'flow':>13}"]
     for i, label in zip(order, labels, strict=True):
@@ -99,11 +110,6 @@ def _entries(flow: NodeFlow) -> list[str]:
         rest = flow.total - float(sum(flow.flow.flat[i] for i in order))
         rows.append(f"… {node.size - MOST_ENTRIES} more entries of {list(node.shape)} carry {rest:.7g}")
     return rows
-
-
-def _label(node: Tensor, i: int) -> str:
-    index = ",".join(str(int(part)) for part in np.unravel_index(i, node.shape))
-    return f"{node.label}[{index}]" if index else node.label
 
 
 def _summary(t: Trace) -> list[str]:

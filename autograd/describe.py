@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from chainrule.autograd.sources import source_text
@@ -65,6 +66,14 @@ def forward_text(node: Tensor) -> str:
     return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
 
 
+def entry_label(label: str, index: Sequence[Any]) -> str:
+    """`S` and (1, 0) -> `S[1,0]`; a single number has no index. An edge `X → R` gets the index on X."""
+    if not len(index):
+        return label
+    first, arrow, rest = label.partition(" → ")
+    return f"{first}[{','.join(str(int(i)) for i in index)}]{arrow}{rest}"
+
+
 def _in_brackets(value: Any) -> str:
     return f"({_option_text(value)})" if isinstance(value, tuple) and value else _option_text(value)
 
@@ -82,4 +91,4 @@ def _option_text(value: Any) -> str:
     return constant_text(value)
 
 
-__all__ = ["constant_text", "forward_text", "rule_text", "source_text"]
+__all__ = ["constant_text", "entry_label", "forward_text", "rule_text", "source_text"]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.autograd.describe import forward_text, rule_text, source_text
+from chainrule.autograd.describe import entry_label, forward_text, rule_text, source_text
 from chainrule.autograd.forward import push_forward
 from chainrule.autograd.graph import ancestors, find, opened
 from chainrule.autograd.primitives.indexing import frozen_key, getitem
@@ -148,7 +148,11 @@ class Trace:
 
     def cut(self, name: str) -> Cut:
         """The cut just after the node called `name` was made."""
-        place = self.nodes.index(self[name])
+        return self.cut_at(self[name])
+
+    def cut_at(self, flow: NodeFlow) -> Cut:
+        """The cut just after this one of `nodes` was made."""
+        place = self.nodes.index(flow)
         return self._cut(place, self._passing(place))
 
     def cuts(self, every: bool = False) -> list[Cut]:
@@ -423,14 +427,6 @@ def parse_entry(text: str) -> tuple[str, Any]:
         else:
             raise ValueError(f"An index is made of integers and slices, such as [1,0] or [:,2]; got [{inside}] in {text!r}.")
     return name, tuple(key)
-
-
-def entry_label(label: str, index: Sequence[int]) -> str:
-    """`S` and (1, 0) -> `S[1,0]`; a single number has no index. An edge `X → R` gets the index on X."""
-    if not len(index):
-        return label
-    first, arrow, rest = label.partition(" → ")
-    return f"{first}[{','.join(map(str, index))}]{arrow}{rest}"
 
 
 __all__ = ["Cut", "EdgeFlow", "NodeFlow", "Route", "Trace", "parse_entry", "trace"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.autograd.describe import entry_label
 from chainrule.autograd.reverse import fitted, quiet
 from chainrule.autograd.tensor import Array, Tensor
 
@@ -75,8 +76,7 @@ class Routes:
         place: Place | None = self.end
         while place is not None:
             node, at = place
-            index = np.unravel_index(at, node.shape) if self.by_entry else ()
-            path.append(f"{node.label}[{','.join(str(int(i)) for i in index)}]" if len(index) else node.label)
+            path.append(entry_label(node.label, np.unravel_index(at, node.shape) if self.by_entry else ()))
             _, _, place, rank = ways[place][rank]
         return path[::-1]
 

@@ -135,7 +135,7 @@ class Primitive:
         if options or len(inputs) != self.arity:
             inputs, options = self._bind(inputs, options)
         values: Any = []
-        is_tensor = tracked = constants = objects = False
+        is_tensor = tracked = constants = objects = complex_ = False
         if len(inputs) == 2 and isinstance(inputs[0], Tensor) and isinstance(inputs[1], Tensor):
             a, b = inputs  # the usual case, without the loop
             values = (a._array, b._array)
@@ -153,6 +153,9 @@ class Primitive:
                     values.append(x)
                     constants = constants or isinstance(x, np.ndarray)
                     objects = objects or getattr(x, "dtype", None) is OBJECTS
+                    complex_ = complex_ or isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+        if complex_ and is_tensor:
+            raise TypeError(f"{self.name} of a Tensor and complex numbers: complex tensors are not supported, for now.")
         mode = MODE.get()
         if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
             return self.definition(*inputs, **options)

@@ -261,7 +261,8 @@ class Tensor:
     def register_hook(self, hook: Callable[[Any], Any]) -> Callable[[], None]:
         """Have `hook(adjoint)` called whenever the chain rule has this tensor's adjoint complete.
 
-        What it returns, unless None, takes the adjoint's place from there on; it must have the same shape. Returns the
+        What it returns, unless None, takes the adjoint's place from there on; it must have the same shape. While any tensor
+        has a hook, backward takes the slower way that checks every contribution, so that hooks run once. Returns the
         function that removes the hook again. Raises ValueError if the tensor requires no gradient.
         """
         if not self.requires_grad:
@@ -416,17 +417,17 @@ class Tensor:
     def round(self, decimals: int = 0) -> Any:
         return np.round(self, decimals)
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.sum(self, axis=axis, keepdims=keepdims)
+    def sum(self, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Any:
+        return np.sum(self, axis, dtype, out, keepdims)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.mean(self, axis=axis, keepdims=keepdims)
+    def mean(self, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Any:
+        return np.mean(self, axis, dtype, out, keepdims)
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.max(self, axis=axis, keepdims=keepdims)
+    def max(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        return np.max(self, axis, out, keepdims)
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.min(self, axis=axis, keepdims=keepdims)
+    def min(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        return np.min(self, axis, out, keepdims)
 
     def prod(self, axis: Any = None, dtype: None = None, out: None = None, keepdims: bool = False) -> Any:
         return np.prod(self, axis, dtype, out, keepdims)

@@ -46,6 +46,11 @@ def test_the_engine_needs_numpy_alone():
             assert module.split(".")[0] in sys.stdlib_module_names | {"numpy", "chainrule"}, path
 
 
+def test_the_version_is_said_once():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        assert tomllib.load(file)["project"]["version"] == chainrule.__version__
+
+
 def test_every_package_is_packaged():
     with open(ROOT / "pyproject.toml", "rb") as file:
         listed = set(tomllib.load(file)["tool"]["setuptools"]["packages"])

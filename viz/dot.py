@@ -38,6 +38,7 @@ PALETTE = {
 }
 
 DETAILED = 80  # nodes up to which the numbers are drawn
+DETAILED_NUMBERS = 300  # the same, if each is a single number
 GRID = 6  # rows and columns of an array up to which all entries are drawn
 LONGEST_NAME = 28
 LONG_EDGE = 24  # ranks that an edge may cross before it becomes a named stub
@@ -62,7 +63,8 @@ def dot_of(model: GraphModel) -> str:
     stubs = long_edges(model)
     labels = {node.id: node.label for node in model.nodes}
     computed = {edge.head for edge in model.edges}
-    detailed = len(model.nodes) <= DETAILED
+    single = all(not node.shape for node in model.nodes)  # numbers, which take little room
+    detailed = len(model.nodes) <= (DETAILED_NUMBERS if single else DETAILED)
     _clusters(graph, model, "", detailed, [edge for edge in model.edges if edge.id in stubs], labels)
     largest = max((abs(edge.flow) for edge in model.edges if isinstance(edge.flow, (int, float))), default=0.0)
     for edge in model.edges:

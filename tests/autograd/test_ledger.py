@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import Tensor, grad, named, nn, record_sources, trace
+from chainrule.autograd.describe import entry_label
 from chainrule.autograd.graph import ancestors, find
-from chainrule.autograd.ledger import entry_label, parse_entry
+from chainrule.autograd.ledger import parse_entry
 from chainrule.models import WorkedExample
 
 ULP = np.finfo(float).eps
