@@ -157,6 +157,9 @@ def _loss(arguments: argparse.Namespace) -> Tensor:
         )
     if not found.requires_grad:
         raise Failure(f"{arguments.loss} in {arguments.script} does not depend on any tensor that requires a gradient.")
+    for name, value in variables.items():  # the script's own names for what it has not named
+        if isinstance(value, Tensor) and value.name is None and not name.startswith("_"):
+            value.name = name
     return found
 
 

@@ -24,6 +24,7 @@ from chainrule.autograd.graph import ancestors, options_of, replay
 from chainrule.autograd.modes import enable_grad, no_grad, record_sources
 from chainrule.autograd.reverse import chain_rule, fitted, gradients, quiet
 from chainrule.autograd.tensor import Tensor, value_of
+from chainrule.autograd.value import Value
 
 FEW = 300  # entries, up to which each is checked
 
@@ -53,7 +54,8 @@ def assert_gradients(
     __tracebackhide__ = True
     if sum(np.size(value_of(x)) for x in inputs) <= few:
         report = gradcheck(f, *inputs, method=method, rtol=rtol, atol=atol)
-        report.assert_ok()
+        if not report.ok:
+            raise AssertionError("\n".join([str(report), *_suspects(f, inputs)]))
         return report
     return _assert_along_directions(f, inputs, method, rtol, atol, directions)
 
@@ -166,12 +168,24 @@ def _failure(
     if entry.verdict == "wrong":
         worst = _narrowed(loss, leaf, gradient, d, method, rtol, atol)
         lines += ["The entry that shows it:", f"  {worst}"]
-        rules = wrong_rules(loss)
-        if rules:
-            lines += ["The operation that makes it:", *(f"  {rule}" for rule in rules[:3])]
-        else:
-            lines.append("Each rule by itself agrees with its operation; look for values that are used but not recorded.")
+        lines += _blame(wrong_rules(loss))
     return "\n".join(lines)
+
+
+def _blame(rules: list[WrongRule]) -> list[str]:
+    if rules:
+        return ["The operation that makes it:", *(f"  {rule}" for rule in rules[:3])]
+    return ["Each rule by itself agrees with its operation; look for values that are used but not recorded (.data, float())."]
+
+
+def _suspects(f: Callable[..., Any], inputs: Sequence[Any]) -> list[str]:
+    """What can be said of where a failure on few numbers comes from."""
+    if any(isinstance(x, Value) for x in inputs):
+        return []
+    leaves = [Tensor(np.asarray(value_of(x), dtype=np.float64), requires_grad=True) for x in inputs]
+    with quiet(), enable_grad(), record_sources():
+        loss = np.sum(f(*leaves))
+    return _blame(wrong_rules(loss)) if isinstance(loss, Tensor) and loss.requires_grad else []
 
 
 def _narrowed(loss: Tensor, leaf: Tensor, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:

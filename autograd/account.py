@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.autograd.describe import entry_label, forward_text, source_text
+from chainrule.autograd.describe import entry_label, forward_text, printable, source_text
 from chainrule.autograd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ MOST_ENTRIES = 8  # shown of one node
 def account(t: Trace) -> str:
     """The account of a trace. Each node has its rule, and for its entries: value, adjoint, tangent and flow."""
     lines = [
-        f"∂{t.loss.label}/∂{t.name} = {t.total!r}"
+        f"∂{t.output.label}/∂{t.name} = {t.total!r}"
         + ("" if t.index is not None else "   (along its own gradient: Σ gradient²)"),
-        f"{t.loss.label} = {t.loss.item()!r}",
+        f"{t.output.label} = {t.output.item()!r}",
         "",
         f"From the loss to the entry. adjoint: ∂L/∂n; tangent: ∂n/∂{t.name}; flow: adjoint · tangent.",
         "At every node what flows in flows out, so the flows at each cut sum to the derivative.",
@@ -35,7 +35,7 @@ def account(t: Trace) -> str:
             lines += [f"  ⋮  {hidden[flow]} more nodes", "  │"]
         lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None)
     lines += ["", *_summary(t)]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _visible(t: Trace) -> tuple[list[NodeFlow], dict[NodeFlow, int]]:
@@ -116,7 +116,7 @@ def _summary(t: Trace) -> list[str]:
     lines = []
     routes = t.routes(3)
     noun = "route" if t.route_count == 1 else "routes"
-    lines.append(f"{t.route_count:,} {noun} from {t.name} to {t.loss.label}; the strongest:")
+    lines.append(f"{t.route_count:,} {noun} from {t.name} to {t.output.label}; the strongest:")
     for route in routes:
         steps = route.path if len(route.path) <= 16 else [*route.path[:8], f"… {len(route.path) - 16} more …", *route.path[-8:]]
         lines.append(f"  {route.value:+.7g}   {' → '.join(steps)}")

@@ -25,8 +25,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from chainrule.autograd.describe import printable
 from chainrule.autograd.forward import push_forward
-from chainrule.autograd.graph import ancestors, find, opened, replay
+from chainrule.autograd.graph import ancestors, as_recorded, find, opened, replay
 from chainrule.autograd.ledger import parse_entry
 from chainrule.autograd.modes import enable_grad, no_grad
 from chainrule.autograd.reverse import backward_steps, gradients, quiet
@@ -347,7 +348,7 @@ class GradcheckReport:
             )
         if len(self.entries) > len(shown):
             lines.append(f"… and {len(self.entries) - len(shown)} more")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     __repr__ = __str__
 
@@ -384,6 +385,8 @@ def gradcheck(
     1/2 and 3/2: a wrong rule would have to be wrong in just the way that c cancels.
 
         gradcheck(lambda x, W: np.tanh(x @ W), x, W).assert_ok()
+        gradcheck(loss)          # a recorded graph: all its leaves
+        gradcheck(loss, "WQ")    # or one of them, or one entry, "WQ[1,0]"
 
     Args:
         f: takes as many Tensors as there are inputs, and returns a Tensor of any shape. It must give the same value each
@@ -401,6 +404,8 @@ def gradcheck(
         ValueError: if f gives different values for the same inputs, or there are no inputs.
     """
     _check_method(method)
+    if isinstance(f, Tensor):
+        return check_graph(f, *inputs, method=method, step=step, rtol=rtol, atol=atol, sample=sample)
     if not inputs:
         raise ValueError("gradcheck needs at least one input to differentiate by; got none.")
     name = getattr(f, "__name__", type(f).__name__)
@@ -465,7 +470,7 @@ def gradcheck(
 
 def check_graph(
     loss: Tensor,
-    target: str | None = None,
+    target: Tensor | str | None = None,
     *,
     method: Method = "ridders",
     step: float | None = None,
@@ -476,13 +481,18 @@ def check_graph(
     """Check the gradients of a recorded graph, entry by entry, with `check_entry`.
 
     Args:
-        target: the name of a node, such as "WQ", or of entries of it, such as "WQ[1,0]"; by default all leaves.
+        target: a node, or its name, such as "WQ", or entries of it, such as "WQ[1,0]"; by default all leaves.
         method, step, rtol, atol, sample: as for `gradcheck`.
     Raises:
         ValueError, TypeError: as `check_entry`. KeyError: if no node has the name. IndexError: if the index is out of range.
     """
-    name, key = (None, None) if target is None else parse_entry(target)
-    nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
+    if loss.size != 1:
+        raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
+    name, key = (None, None) if target is None or isinstance(target, Tensor) else parse_entry(target)
+    if isinstance(target, Tensor):
+        nodes = [target]
+    else:
+        nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
     entries = []
     for node, gradient in zip(nodes, gradients(loss, nodes), strict=True):
         places = np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])
@@ -547,6 +557,8 @@ def check_direction(
         raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
     if leaf not in set(ancestors(loss)):
         raise ValueError(f"{loss.path} does not depend on {leaf.path}: it is not in its graph.")
+    loss, standing_in = as_recorded(loss)
+    leaf = standing_in.get(leaf, leaf)
     ones = np.ones(loss.shape, loss.dtype)
     graph, node = loss, leaf
     if method == "complex":

@@ -16,7 +16,7 @@ from chainrule.autograd.graph import substituted
 from chainrule.autograd.modes import MODE, Mode, enable_grad
 from chainrule.autograd.reverse import gradients
 from chainrule.autograd.rules import primitive, tracked
-from chainrule.autograd.tensor import Tensor, creation_order
+from chainrule.autograd.tensor import Tensor, creation_order, frozen
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +30,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(frozen(x) if isinstance(x, np.ndarray) else x for x in args)  # they are needed again
+        kwargs = {key: frozen(x) if isinstance(x, np.ndarray) else x for key, x in kwargs.items()}
         mode = MODE.get()
         start = next(creation_order)
         y = f(*args, **kwargs)
@@ -68,7 +70,8 @@ class _Segment:
             if self.outside:
                 raise TypeError("A checkpointed function that uses tensors from outside runs on Tensors only; pass them to it.")
             return y
-        if y.shape != self.y.shape or not np.allclose(y.data, self.y, rtol=1e-5, atol=1e-8, equal_nan=True):
+        size = float(np.max(np.abs(self.y), initial=0))
+        if y.shape != self.y.shape or not np.allclose(y.data, self.y, 1e-5, 1e-8 * size, equal_nan=True):
             raise RuntimeError(
                 "A checkpointed function must compute the same again; it did not. Does it draw random numbers, or did a "
                 "parameter change between forward and backward?"

@@ -66,6 +66,11 @@ def forward_text(node: Tensor) -> str:
     return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
 
 
+def printable(text: str) -> str:
+    """The text with control characters written out, as they may stand in names."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def entry_label(label: str, index: Sequence[Any]) -> str:
     """`S` and (1, 0) -> `S[1,0]`; a single number has no index. An edge `X → R` gets the index on X."""
     if not len(index):
@@ -91,4 +96,4 @@ def _option_text(value: Any) -> str:
     return constant_text(value)
 
 
-__all__ = ["constant_text", "entry_label", "forward_text", "rule_text", "source_text"]
+__all__ = ["constant_text", "entry_label", "forward_text", "printable", "rule_text", "source_text"]

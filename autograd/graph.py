@@ -29,6 +29,13 @@ def ancestors(output: Tensor, until: Collection[Tensor] = ()) -> list[Tensor]:
     return sorted(seen, key=attrgetter("index"))
 
 
+class UnknownName(KeyError):
+    """No node, or not just one, has the name; the message says which names there are."""
+
+    def __str__(self) -> str:  # a KeyError would show the message in quotes
+        return str(self.args[0])
+
+
 def find(output: Tensor, name: str) -> Tensor:
     """The node of the graph of `output` called `name`: a full path, or the end of just one.
 
@@ -42,12 +49,34 @@ def find(output: Tensor, name: str) -> Tensor:
         return fitting[0]
     paths = [node.path for node in nodes if node.name]
     if fitting:
-        raise KeyError(f"{name!r} is the name of {len(fitting)} nodes: {', '.join(n.path for n in fitting[:20])}.")
+        raise UnknownName(f"{name!r} is the name of {len(fitting)} nodes: {', '.join(n.path for n in fitting[:20])}.")
     folded = {path.casefold(): path for path in paths}
     close = [folded[path] for path in difflib.get_close_matches(name.casefold(), folded, n=3)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     shown = ", ".join(paths[:40]) + (f", and {len(paths) - 40} more" if len(paths) > 40 else "")
-    raise KeyError(f"No node is called {name!r}.{hint} The names are: {shown or '(none)'}.")
+    raise UnknownName(f"No node is called {name!r}.{hint} The names are: {shown or '(none)'}.")
+
+
+def as_recorded(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
+    """The same graph with the values it was computed from, also if leaves have been given new data since.
+
+    Returns:
+        the output, and for each leaf that has changed (by an optimiser's step, say) the leaf that stands in for it.
+    Raises:
+        ValueError: if a leaf changed between two of its uses, so that the graph is no function of its leaves.
+    """
+    held: dict[Tensor, Any] = {}
+    for node in ancestors(output):
+        for x, value in zip(node.inputs, node.values, strict=True):
+            if isinstance(x, Tensor) and x.requires_grad and x.is_leaf and held.setdefault(x, value) is not value:
+                raise ValueError(f"{x.path} was given new data while {output.path} was being computed. Compute it again.")
+    standing_in = {}
+    for x, value in held.items():
+        if value is not x._array:
+            twin = Tensor(value, requires_grad=True, name=x.name)
+            twin._array, twin.scope = value, x.scope  # the very array that the graph holds
+            standing_in[x] = twin
+    return (substituted(output, standing_in) if standing_in else output), standing_in
 
 
 def opened(output: Tensor, everything: bool = True) -> tuple[Tensor, dict[Tensor, Tensor]]:
@@ -58,7 +87,16 @@ def opened(output: Tensor, everything: bool = True) -> tuple[Tensor, dict[Tensor
             (attention's S and A).
     Returns:
         the output in the new graph, and for each node that had to be made anew, the new one. Leaves stay the same objects.
+    Raises:
+        ValueError: if a leaf has been given new data since the graph was computed: its definitions would use that.
     """
+    changed = as_recorded(output)[1]
+    if changed:
+        names = ", ".join(leaf.path for leaf in changed)
+        raise ValueError(
+            f"{names} changed after {output.path} was computed (by optimizer.step()?), so it cannot be differentiated at the "
+            "values it was computed from. Compute it again first."
+        )
     renewed: dict[Tensor, Tensor] = {}
     for node in ancestors(output):
         primitive = node.primitive

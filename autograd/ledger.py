@@ -26,7 +26,7 @@ import numpy as np
 
 from chainrule.autograd.describe import entry_label, forward_text, rule_text, source_text
 from chainrule.autograd.forward import push_forward
-from chainrule.autograd.graph import ancestors, find, opened
+from chainrule.autograd.graph import UnknownName, ancestors, as_recorded, find, opened
 from chainrule.autograd.primitives.indexing import frozen_key, getitem
 from chainrule.autograd.reverse import Step, all_finite, chain_rule, quiet, seed_for
 from chainrule.autograd.routes import Route, entry_routes, node_routes
@@ -142,7 +142,7 @@ class Trace:
         for flow in self.nodes:
             if flow.node is node:
                 return flow
-        raise KeyError(f"{self.name} does not feed {node.path}, so nothing flows through it.")
+        raise UnknownName(f"{self.name} does not feed {node.path}, so nothing flows through it.")
 
     # Cuts
 
@@ -317,8 +317,10 @@ def trace(loss: Tensor | Value, target: Tensor | Value | str, index: Any = None)
             target = tensors[target]
         loss = tensors[loss]
     seed = seed_for(loss, None)
-    output, renewed = opened(loss, everything=False)
-    entry, places = _resolve(loss, target, index)
+    recorded, standing_in = as_recorded(loss)
+    output, renewed = opened(recorded, everything=False)
+    entry, places = _resolve(loss, output, target, index)
+    entry = standing_in.get(entry, entry)
     entry = renewed.get(entry, entry)
 
     between = {entry}  # the nodes that the entry feeds
@@ -374,13 +376,16 @@ def _product(g: Any, tangent: Any) -> Array:
     return np.asarray(product if all_finite(product) else np.where((g == 0) | (tangent == 0), 0.0, product))
 
 
-def _resolve(loss: Tensor, target: Tensor | Value | str, index: Any) -> tuple[Tensor, Sequence[int]]:
+def _resolve(loss: Tensor, output: Tensor, target: Tensor | Value | str, index: Any) -> tuple[Tensor, Sequence[int]]:
     """The tensor in the graph of `loss` that holds the target, and the flat places of its entries."""
     keys = []
     if isinstance(target, str):
         scalars = [node for node in ancestors(loss) if node.path == target]  # in scalar mode `WQ[1,0]` is a node's whole name
         name, key = (target, None) if len(scalars) == 1 else parse_entry(target)
-        entry = find(loss, name)
+        try:
+            entry = find(loss, name)
+        except KeyError:
+            entry = find(output, name)  # a name inside attention
         keys += [key] if key is not None else []
     elif isinstance(target, Tensor):
         nodes = set(ancestors(loss))
@@ -411,7 +416,7 @@ def parse_entry(text: str) -> tuple[str, Any]:
     The index is written as in NumPy, with integers, slices and ellipsis. Raises ValueError for anything else.
     """
     match = re.fullmatch(r"\s*(.+?)\s*(?:\[([^\]]*)\])?\s*", text)
-    if match is None:
+    if match is None or (match.group(2) is None and text.count("[") > text.count("]")):
         raise ValueError(f"A target is a name, or a name and an index such as WQ[1,0]; got {text!r}.")
     name, inside = match.groups()
     if inside is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
+from inspect import isgeneratorfunction
+from threading import local
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -32,16 +34,22 @@ class ModeChange(ContextDecorator):
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
-        self.tokens: list[Token[Mode]] = []
+        self.entered = local()  # one manager may be entered in several threads, each of which has its own mode
 
     def _recreate_cm(self) -> Self:  # a decorated function may run in several threads: one manager per call
         return type(self)(**self.changes)
 
     def __enter__(self) -> None:
-        self.tokens.append(MODE.set(MODE.get()._replace(**self.changes)))
+        tokens: list[Token[Mode]] = self.entered.__dict__.setdefault("tokens", [])
+        tokens.append(MODE.set(MODE.get()._replace(**self.changes)))
 
     def __exit__(self, *exc_info: object) -> None:
-        MODE.reset(self.tokens.pop())
+        MODE.reset(self.entered.tokens.pop())
+
+    def __call__(self, func: Any) -> Any:
+        if isgeneratorfunction(func):
+            raise TypeError(f"{func.__name__} is a generator, which a decorator would not reach into; use `with` inside it.")
+        return super().__call__(func)
 
 
 def no_grad() -> ModeChange:

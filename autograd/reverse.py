@@ -97,7 +97,11 @@ def chain_rule(
                 y, inputs = node._array, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
             options, joint = node.options, primitive.joint
-            rules: Any = primitive.rules if joint is None else joint(adjoint, y, *inputs, **options)
+            rules: Any = primitive.rules
+            if joint is not None:
+                rules = joint(adjoint, y, *inputs, **options)
+                if len(rules) != len(inputs):
+                    raise ValueError(f"{primitive.name}'s joint rule owes {len(inputs)} contributions; got {len(rules)}.")
             for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
                 contribution = earlier = None
                 if isinstance(x, Tensor) and x.requires_grad and (relevant is None or x in relevant):
@@ -110,6 +114,8 @@ def chain_rule(
                     if thorough and contribution is not adjoint:
                         contribution = with_exact_zeros(node, len(contributions), contribution, adjoint, y, inputs)
                     data = x._array
+                    if not hasattr(contribution, "shape"):
+                        raise TypeError(not_an_array(node, x, contribution))
                     if contribution.shape != data.shape or contribution.dtype is not data.dtype:
                         contribution = fitted(contribution, data, primitive)
                     earlier = adjoints.get(x)
@@ -188,8 +194,10 @@ def exact_product(product: Callable[[Any, Sequence[Any]], Any], found: Any, g: A
 def hooked(node: Tensor, adjoint: Any) -> Any:
     """The adjoint as the node's hooks leave it."""
     assert node._watch is not None
-    if not isinstance(adjoint, Tensor):
+    recorded = isinstance(adjoint, Tensor)
+    if not recorded:
         adjoint = np.asarray(adjoint)
+        adjoint.flags.writeable = False  # what a hook keeps is not what becomes a gradient
     for hook in list(node._watch.hooks):
         new = hook(adjoint)
         if new is None:
@@ -198,14 +206,18 @@ def hooked(node: Tensor, adjoint: Any) -> Any:
             raise ValueError(
                 f"A hook returns None or an adjoint of the shape {node.shape} of {node.path}; got {np.shape(value_of(new))}."
             )
-        adjoint = new if isinstance(new, Tensor) else np.array(new, dtype=node.dtype)
-        if isinstance(adjoint, np.ndarray) and node.primitive is not None:
+        if recorded:
+            adjoint = as_tensor(new)
+        else:
+            adjoint = np.array(value_of(new), dtype=node.dtype)
             adjoint.flags.writeable = False
     return adjoint
 
 
 def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
     """The contribution in the shape and dtype of the input `data`; an elementwise one is first summed down to it."""
+    if contribution.dtype.kind == "c":
+        raise TypeError(f"A contribution is real; a rule of {primitive.name} returned complex numbers.")
     if primitive.elementwise:
         contribution = unbroadcast(contribution, data.shape)
     if contribution.shape != data.shape:
@@ -214,6 +226,14 @@ def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
             f"of shape {data.shape}."
         )
     return contribution if contribution.dtype == data.dtype else contribution.astype(data.dtype)
+
+
+def not_an_array(node: Tensor, x: Tensor, contribution: Any) -> str:
+    assert node.primitive is not None
+    return (
+        f"A contribution is an array of the shape {x.shape} of its input; a rule of {node.primitive.name} returned "
+        f"{type(contribution).__name__} for {x.label}."
+    )
 
 
 def missing_rule(node: Tensor, x: Tensor) -> str:
@@ -318,6 +338,8 @@ def deliver(adjoints: Iterable[tuple[Tensor, Any]]) -> None:
     """Add each leaf's adjoint to its `.grad`, and replace each interior node's. Gradients never alias each other."""
     taken: set[int] = set()
     for node, adjoint in adjoints:
+        if node.primitive is None and node.grad is not None and np.shape(value_of(node.grad)) != node.shape:
+            raise ValueError(f"{node.path}.grad has shape {np.shape(value_of(node.grad))}; {node.path} has {node.shape}.")
         if node.primitive is None and isinstance(node.grad, Tensor):  # recorded, by create_graph
             node.grad = node.grad + adjoint
         elif node.primitive is None and node.grad is not None:

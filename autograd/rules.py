@@ -150,6 +150,8 @@ class Primitive:
                 else:
                     if isinstance(x, (list, tuple)):
                         x = np.asarray(x)
+                    if isinstance(x, np.ma.MaskedArray):
+                        raise TypeError(f"{self.name} on Tensors knows no masked arrays. Use np.where(mask, …) instead.")
                     values.append(x)
                     constants = constants or isinstance(x, np.ndarray)
                     objects = objects or getattr(x, "dtype", None) is OBJECTS
@@ -160,6 +162,8 @@ class Primitive:
         if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
             return self.definition(*inputs, **options)
         if objects:
+            if is_tensor and not holds_values(values):
+                raise TypeError(f"{self.name} of a Tensor and an array of objects: convert it first, x.astype(float).")
             if is_tensor:
                 raise TypeError(
                     f"{self.name} of Tensors and Values: they do not mix. Use `scalar_graph(loss)` or `as_graph(value)`."
@@ -242,6 +246,14 @@ class Primitive:
 
 
 IGNORABLE: dict[str, Any] = {"where": True, "casting": "same_kind", "order": "K", "subok": True}  # the defaults of ufuncs
+
+
+def holds_values(inputs: Any) -> bool:
+    """Whether a Value is among the inputs, or in an array of them."""
+    from chainrule.autograd.value import Value
+
+    objects = [x for x in inputs if getattr(x, "dtype", None) is OBJECTS]
+    return any(isinstance(entry, Value) for x in objects for entry in ([x] if isinstance(x, Value) else np.ravel(x)))
 
 
 def _is_real_array(value: Any) -> bool:

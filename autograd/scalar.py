@@ -297,8 +297,11 @@ def scalar_mode(module: Any) -> Iterator[dict[str, ValueArray]]:
 def scalar_nodes(loss: Tensor) -> dict[Tensor, ValueArray]:
     """The recorded computation of `loss` with Values: for every node of its graph the array of its entries' Values.
 
-    Fused operations run their definition. Recorded constants (masks, dropout) stay numbers.
+    Fused operations run their definition. Recorded constants (masks, dropout) stay numbers. Raises ValueError if a leaf has
+    been given new data since.
     """
+    if graph.as_recorded(loss)[1]:
+        raise ValueError(f"Leaves of {loss.path} have new data since it was computed. Compute it again, or use `scalar_graph`.")
     found: dict[Tensor, Any] = {}
     for tensor in graph.ancestors(loss):
         primitive = tensor.primitive
@@ -328,6 +331,7 @@ def scalar_graph(loss: Tensor) -> Value:
         raise ValueError(
             f"A scalar graph ends in a single number; {loss.path} has shape {loss.shape}. Reduce it, as by np.sum."
         )
+    loss, _ = graph.as_recorded(loss)
     value = scalar_nodes(loss)[loss].item()
     return value if isinstance(value, Value) else Value(value)
 

@@ -59,7 +59,9 @@ def frozen(array: Array) -> Array:
             array.flags.writeable = False
             return array
         base = base.base
-    return array
+    if base is None or isinstance(base, bytes):
+        return array
+    return array.copy()  # of memory that something else may write to: a bytearray, a file
 
 
 def value_of(x: Any) -> Any:
@@ -134,6 +136,7 @@ class Tensor:
                 f"Only floating-point tensors can have a gradient; got dtype {self._array.dtype}"
                 f"{f' for {name!r}' if name else ''}. Convert it first: data.astype(float)."
             )
+        check_name(name)
         self.grad = self.source = None
         self.requires_grad = requires_grad
         self.name = name
@@ -591,12 +594,19 @@ IN_PLACE: dict[Callable[..., Any], str] = {  # NumPy functions that write into a
 }
 
 
+def check_name(name: str | None) -> None:
+    """Raise TypeError unless it is a string or None."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"A name is a string; got {type(name).__name__} {name!r}.")
+
+
 def named(name: str, x: Any) -> Any:
     """`x`, called `name` in ledgers, drawings and the debugger: `Q = named("Q", X @ WQ)`.
 
     In an array of Values each gets its own, such as `S[1,0]`, unless it has one. On anything else it does nothing, so that
     model code also runs on plain arrays.
     """
+    check_name(name)
     if isinstance(x, Tensor):
         x.name = name
     elif getattr(x, "dtype", None) is OBJECTS:  # a Value, or an array of them
@@ -625,6 +635,10 @@ def _as_leaf_array(data: Any, dtype: DTypeLike | None) -> Array:
         ) from None
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)) and (array.dtype.kind in "iu" or array.dtype == float):
         array = array.astype(MODE.get().dtype)
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError("A tensor has no mask. Keep the mask as a boolean array beside it, for np.where.")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind == "c":
         raise TypeError("Complex tensors are not supported, for now. Keep the real and imaginary parts as two tensors.")
     if array.dtype.kind not in "fiub":

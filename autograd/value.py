@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.autograd.reverse import Step
-from chainrule.autograd.tensor import creation_order
+from chainrule.autograd.tensor import Tensor, creation_order
 
 if TYPE_CHECKING:
     from chainrule.autograd.tensor import Source
@@ -73,6 +73,8 @@ class Value:
     _label: str
 
     def __init__(self, data: float, label: str = "") -> None:
+        if isinstance(data, (Value, Tensor)):
+            raise TypeError(f"A Value is made of a number; got a {type(data).__name__}, whose gradient would be lost.")
         self.data = float(data)
         self.grad = 0.0
         self.op = ""
@@ -120,7 +122,8 @@ class Value:
     def backward(self) -> None:
         """The chain rule: add ∂self/∂leaf to the `grad` of every leaf; interior nodes get theirs anew.
 
-        A zero adjoint contributes zero, also where the local derivative is infinite.
+        A zero adjoint contributes zero, also where the local derivative is infinite. The grads are the walk's own storage,
+        so let one thread walk a graph at a time.
         """
         zero = float("0")  # an object of its own: a node whose grad is this very object has been met in this walk
         nodes = []

@@ -37,6 +37,10 @@ class Module:
         with Scope(self._label):
             return self.forward(*inputs, **options)
 
+    def __repr__(self) -> str:
+        lines = [f"  {path} {parameter.shape}" for path, parameter in self.named_parameters()]
+        return f"{type(self).__name__} of {sum(p.size for p in self.parameters()):,} parameters\n" + "\n".join(lines)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter) and value.requires_grad:
             raise TypeError(f"{type(self).__name__}.{name} is trained only as a Parameter; wrap it: Parameter(...).")

@@ -6,8 +6,9 @@ import json
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from chainrule.autograd.ledger import Trace
+from chainrule.autograd.ledger import Trace, trace
 from chainrule.autograd.scalar import as_graph, scalar_graph
 from chainrule.autograd.tensor import Tensor
 from chainrule.autograd.value import Value
@@ -87,6 +88,11 @@ def draw(loss: Tensor | Value | Trace, *, zoom: str = "tensor", adjoints: bool =
     if isinstance(loss, Trace):
         return Drawing(graph_model(None, trace=loss, zoom=zoom, adjoints=adjoints))
     return Drawing(graph_model(loss, zoom=zoom, adjoints=adjoints))
+
+
+def explore(loss: Tensor | Value, target: Any, index: Any = None) -> Drawing:
+    """Draw the trace of one gradient: `draw(trace(loss, target, index))`. Its page shows every cut, and every node's numbers."""
+    return draw(trace(loss, target, index))
 
 
 def _written(text: str, path: FilePath | None) -> str:

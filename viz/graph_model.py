@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd.describe import constant_text, forward_text, rule_text, source_text
-from chainrule.autograd.graph import ancestors
+from chainrule.autograd.graph import ancestors, as_recorded
 from chainrule.autograd.ledger import EdgeFlow, Trace
 from chainrule.autograd.reverse import backward_steps, quiet, seed_for
 from chainrule.autograd.rules import tracked
@@ -191,6 +191,8 @@ def graph_model(
         raise TypeError(f"A drawing starts from a Tensor or a Trace; got {type(output).__name__}.")
     if not output.requires_grad:
         seed_for(output, None)  # raises, and says what to do
+    if trace is None:
+        output, _ = as_recorded(output)  # leaves may have been updated since
     return _Builder(output, trace, zoom, limit).build(adjoints and output.size == 1)
 
 

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 
 from chainrule.autograd.debugger import Arrival, Debugger, DebuggerError, Stop, Watch, rule_source
 from chainrule.autograd.describe import forward_text, rule_text, source_text
+from chainrule.autograd.graph import as_recorded
 from chainrule.autograd.modes import record_sources
 from chainrule.autograd.reverse import Step
 from chainrule.autograd.rules import tracked
@@ -56,6 +57,8 @@ def debug(
     """
     if isinstance(loss, Value):
         loss = as_graph(loss)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        loss, _ = as_recorded(loss)
     Prompt(Debugger(loss, gradient, create_graph=create_graph), stdin, stdout).run()
 
 
@@ -68,7 +71,7 @@ def debug_script(path: str | os.PathLike[str] | None = None, argv: Sequence[str]
     Args:
         path: the script. argv: its arguments, `sys.argv[1:]`.
     Returns:
-        the exit code, 0.
+        the exit code: 0, or 2 if there was nothing to step through.
     Raises:
         FileNotFoundError: if there is no such file. What the script raises passes through, SystemExit too.
     """
@@ -97,7 +100,12 @@ def debug_script(path: str | os.PathLike[str] | None = None, argv: Sequence[str]
         sys.argv = [path, *argv]
         sys.path = [os.path.dirname(os.path.abspath(path)), *old_path]
         with record_sources():
-            runpy.run_path(path, run_name="__main__")
+            variables = runpy.run_path(path, run_name="__main__")
+        if earlier is None:  # no .backward(): then its `loss`, if it has one
+            if not isinstance(variables.get("loss"), Tensor):
+                print(f"{path} ran to its end without a .backward(), and has no Tensor called loss: nothing to step through.")
+                return 2
+            debug(variables["loss"])
     except _Quit:
         pass
     finally:

@@ -97,7 +97,7 @@ def divide_wrt_b(g: Any, y: Any, a: Any, b: Any) -> Any:
 @elementwise(np.power)
 def power(a: Any, b: Any) -> Any:
     """y = aᵇ"""
-    if isinstance(b, (int, float)) and b == 3:
+    if type(b) in (int, float) and b == 3 and getattr(a, "dtype", np.dtype(float)).kind in "fcO":
         return a * a * a  # twenty times as quick as NumPy's power
     return a**b  # the operator, unlike np.power, has quick ways for the exponents 2, 0.5 and -1
 

@@ -112,7 +112,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     indices = value_of(indices)
     if indices.ndim != x.ndim:
         raise ValueError(f"indices have as many axes as the array; got shapes {indices.shape} and {x.shape}.")
-    axis = axis % x.ndim
+    axis = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
     key: list[Any] = list(np.ix_(*map(np.arange, x.shape)))
     key[axis] = indices
     return x[tuple(key)]

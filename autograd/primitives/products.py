@@ -160,6 +160,8 @@ def inner(a: Any, b: Any) -> Any:
 @implements(np.vecdot, np.linalg.vecdot)
 def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
     """np.vecdot: over one axis of both; the others broadcast."""
+    if np.shape(x1)[axis] != np.shape(x2)[axis]:
+        raise ValueError(f"vecdot needs axis {axis} of one length; got the shapes {np.shape(x1)} and {np.shape(x2)}.")
     return np.einsum("...i,...i->...", at_the_end(x1, axis), at_the_end(x2, axis))
 
 

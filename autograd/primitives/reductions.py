@@ -96,7 +96,7 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     The weights have the shape of x, or of its axes `axis`. Raises TypeError or ValueError for others, ZeroDivisionError if
     they sum to 0.
     """
-    keepdims = keepdims is True
+    keepdims = keepdims is not np._NoValue and bool(keepdims)
     if weights is None:
         y = np.mean(x, axis=axis, keepdims=keepdims)
         return (y, np.full(y.shape, _count(x, axis), y.dtype)) if returned else y
@@ -224,7 +224,7 @@ def _cumulative(running: Callable[..., Any], first: float) -> Callable[..., Any]
         """np.cumulative_sum and np.cumulative_prod: along one axis, if asked from the empty sum or product on."""
         if axis is None and x.ndim != 1:
             raise ValueError(f"An axis is needed where there is not exactly one; got the shape {x.shape}.")
-        axis = (axis or 0) % x.ndim
+        axis = np.lib.array_utils.normalize_axis_index(axis or 0, x.ndim)
         if include_initial:
             start = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), first, x.dtype)
             return np.concatenate([start, running(x, axis=axis)], axis=axis)

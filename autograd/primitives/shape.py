@@ -105,7 +105,9 @@ def transpose(x: Any, *, axes: Any = None) -> Any:
 
 @transpose.rule("x", "∂L/∂{x} = (∂L/∂{y})ᵀ")
 def transpose_wrt_x(g: Any, y: Any, x: Any, axes: Any = None) -> Any:
-    return np.transpose(g, None if axes is None else tuple(np.argsort([axis % x.ndim for axis in axes])))
+    if axes is None:
+        return np.transpose(g)
+    return np.transpose(g, tuple(np.argsort([axis % x.ndim for axis in np.atleast_1d(axes)])))
 
 
 @primitive(np.swapaxes, linear="each")

@@ -160,6 +160,7 @@ ROWS += [
     # Determinants
     linalg("det", np.linalg.det, real(3, 3)),
     linalg("det batch", np.linalg.det, real(2, 4, 4)),
+    linalg("det of either sign", lambda a: np.linalg.det(np.stack([a, a[::-1]])), real(3, 3)),
     linalg("det singular", np.linalg.det, singular(3, 3)),
     linalg("det identity", np.linalg.det, Domain(lambda rng, shape: np.eye(3))(3, 3)),
     linalg("det zero", np.linalg.det, Domain(lambda rng, shape: np.zeros(shape))(3, 3)),

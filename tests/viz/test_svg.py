@@ -16,7 +16,7 @@ from chainrule import Tensor, named
 from chainrule.autograd import Scope
 from chainrule.autograd.ledger import trace
 from chainrule.models import WorkedExample
-from chainrule.viz import LayoutError, draw, svg
+from chainrule.viz import LayoutError, draw, explore, svg
 from chainrule.viz.dot import (
     MOST_RANKS,
     PALETTE,
@@ -387,3 +387,10 @@ def test_labels_hold_no_link_and_load_nothing():
         tags = set(re.findall(r"</?([A-Za-z]+)", label))
         assert tags <= {"TABLE", "TR", "TD", "FONT", "B"}
         assert not re.search(r"<[^>]*(HREF|SRC|URL|IMG)\s*=", label, re.IGNORECASE)
+
+
+def test_explore_draws_a_trace():
+    model = WorkedExample()
+    drawing = explore(model(), model.WQ[1, 0])
+    assert drawing.model.entry is not None
+    assert "0.1336" in drawing.to_svg()
