@@ -91,7 +91,7 @@ def draw(loss: Tensor | Value | Trace, *, zoom: str = "tensor", adjoints: bool =
 
 
 def explore(loss: Tensor | Value, target: Any, index: Any = None) -> Drawing:
-    """Draw the trace of one gradient: `draw(trace(loss, target, index))`. Its page shows every cut, and every node's numbers."""
+    """Draw the trace of one gradient: `draw(trace(loss, target, index))`. Its page has every cut and every node's numbers."""
     return draw(trace(loss, target, index))
 
 

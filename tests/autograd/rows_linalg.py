@@ -11,6 +11,12 @@ positive_definite = Domain(lambda rng, shape: (lambda b: b @ b.mT + 2 * np.eye(s
 spread = Domain(lambda rng, shape: np.diag(2.0 * np.arange(shape[-1])) + 0.3 * rng.standard_normal(shape))  # eigenvalues apart
 tall = Domain(lambda rng, shape: np.eye(*shape[-2:]) * (1.5 + np.arange(shape[-1])) + 0.3 * rng.standard_normal(shape))
 
+
+def _cofactors(a):
+    both = np.stack([a, a[::-1]])
+    return np.linalg.det(both)[:, None, None] * np.swapaxes(np.linalg.inv(both), -1, -2)
+
+
 ROWS: list[Row] = [
     # Products
     row("dot batch matrix", np.dot, real(2, 3, 4), real(4, 2)),
@@ -165,6 +171,7 @@ ROWS += [
     linalg("det identity", np.linalg.det, Domain(lambda rng, shape: np.eye(3))(3, 3)),
     linalg("det zero", np.linalg.det, Domain(lambda rng, shape: np.zeros(shape))(3, 3)),
     linalg("det 1 x 1", np.linalg.det, real(1, 1)),
+    linalg("cofactor of either sign", lambda a: cofactor(np.stack([a, a[::-1]])), invertible(3, 3), reference=_cofactors),
     linalg("cofactor", cofactor, invertible(3, 3), reference=lambda a: np.linalg.det(a) * np.linalg.inv(a).T),
     linalg("slogdet", lambda a: np.linalg.slogdet(a).logabsdet, invertible(3, 3)),
     linalg("slogdet batch", lambda a: np.linalg.slogdet(a)[1], invertible(2, 3, 3)),
