@@ -307,6 +307,19 @@ def program(folder, name, body):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="stands on executable scripts")
 class TestEngines:
+    @pytest.fixture(autouse=True)
+    def any_engine(self, monkeypatch):
+        monkeypatch.delenv("CHAINRULE_ENGINE", raising=False)
+
+    def test_the_environment_may_pick_one(self, monkeypatch, tmp_path):
+        dot = program(tmp_path, "dot", "")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("CHAINRULE_ENGINE", "dot")
+        assert svg.engines() == [dot]
+        monkeypatch.setenv("CHAINRULE_ENGINE", "none")
+        with pytest.raises(LayoutError, match="CHAINRULE_ENGINE, if set"):
+            svg.layout("digraph {}")
+
     def test_the_packaged_engine_is_found_off_the_path(self, monkeypatch):
         monkeypatch.setenv("PATH", "")
         assert any("graphviz-pure" in engine for engine in svg.engines())
