@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.autograd.graph import ancestors, options_of
+from chainrule.autograd.graph import ancestors, fed_by, options_of
 from chainrule.autograd.modes import MODE, Mode
 from chainrule.autograd.reverse import all_finite, chain_rule, exact_product, missing_rule, quiet, zero_where_zero
 from chainrule.autograd.rules import tracked
@@ -98,21 +98,14 @@ def _through_transpose(node: Tensor, position: int, dx: Any, y: Any, inputs: tup
     token = MODE.set(Mode(dtype=MODE.get().dtype))
     try:
         g = Tensor(np.ones(node.shape, node.dtype), requires_grad=True)
-        if primitive.joint is not None:
-            contribution = primitive.joint(g, y, *inputs, **node.options)[position]
-        elif (rule := primitive.rules[position]) is not None:
-            contribution = rule(g, y, *inputs, **node.options)
-        else:
+        contribution = primitive.contribution(position, g, y, inputs, node.options)
+        if contribution is None:
             raise TypeError(missing_rule(node, node.inputs[position]))
         if contribution is g:
             return dx
         if not tracked(contribution):  # the rule does not depend on g: the derivative is zero
             return np.zeros(node.shape, node.dtype)
-        relevant = {g}
-        for inner in ancestors(contribution):
-            if any(isinstance(x, Tensor) and x in relevant for x in inner.inputs):
-                relevant.add(inner)
-        for step in chain_rule(contribution, dx, relevant, record):
+        for step in chain_rule(contribution, dx, fed_by([g], contribution), record):
             if step.node is g:
                 return step.adjoint
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +27,15 @@ def ancestors(output: Tensor, until: Collection[Tensor] = ()) -> list[Tensor]:
                 if x not in until:
                     unread.append(x)
     return sorted(seen, key=attrgetter("index"))
+
+
+def fed_by(sources: Iterable[Tensor], output: Tensor) -> set[Tensor]:
+    """The nodes between: the sources, and what depends on any of them in the graph of `output`."""
+    fed = set(sources)
+    for node in ancestors(output):
+        if any(isinstance(x, Tensor) and x in fed for x in node.inputs):
+            fed.add(node)
+    return fed
 
 
 class UnknownName(KeyError):

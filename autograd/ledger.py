@@ -26,7 +26,7 @@ import numpy as np
 
 from chainrule.autograd.describe import entry_label, forward_text, rule_text, source_text
 from chainrule.autograd.forward import push_forward
-from chainrule.autograd.graph import UnknownName, ancestors, as_recorded, find, opened
+from chainrule.autograd.graph import UnknownName, ancestors, as_recorded, fed_by, find, opened
 from chainrule.autograd.primitives.indexing import frozen_key, getitem
 from chainrule.autograd.reverse import Step, all_finite, chain_rule, quiet, seed_for
 from chainrule.autograd.routes import Route, entry_routes, node_routes
@@ -323,8 +323,8 @@ def trace(loss: Tensor | Value, target: Tensor | Value | str, index: Any = None)
     entry = standing_in.get(entry, entry)
     entry = renewed.get(entry, entry)
 
-    between = {entry}  # the nodes that the entry feeds
-    order = [node for node in ancestors(output) if node is entry or _feeds(between, node)]
+    between = fed_by([entry], output)
+    order = [node for node in ancestors(output) if node in between]
     if output not in between:
         raise ValueError(f"{loss.path} does not depend on {entry.path}.")
     with quiet():
@@ -360,14 +360,6 @@ def _node_flow(
         if contribution is not None:
             flows[x].users.append(edge)
     return here
-
-
-def _feeds(between: set[Tensor], node: Tensor) -> bool:
-    """Whether the node uses one of `between`; if so it joins them."""
-    if any(isinstance(x, Tensor) and x in between for x in node.inputs):
-        between.add(node)
-        return True
-    return False
 
 
 def _product(g: Any, tangent: Any) -> Array:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from chainrule.autograd.anomaly import watched
 from chainrule.autograd.broadcasting import unbroadcast
-from chainrule.autograd.graph import ancestors, opened
+from chainrule.autograd.graph import fed_by, opened
 from chainrule.autograd.modes import MODE, enable_grad
 from chainrule.autograd.rules import Primitive, tracked
 from chainrule.autograd.tensor import HOOKED, Array, Source, Tensor, value_of
@@ -163,13 +163,9 @@ def exact_contribution(node: Tensor, position: int, contribution: Any, g: Any, y
     """The contribution to one input of a product (matmul, einsum, …), with 0 for each 0 · ∞ in its sums whose 0 is in g."""
     primitive = node.primitive
     assert primitive is not None
-    joint, rule = primitive.joint, primitive.rules[position] if primitive.joint is None else None
 
     def product(g: Any, factors: Sequence[Any]) -> Any:
-        if joint is not None:
-            return joint(g, y, *factors, **node.options)[position]
-        assert rule is not None
-        return rule(g, y, *factors, **node.options)
+        return primitive.contribution(position, g, y, factors, node.options)
 
     return exact_product(product, contribution, g, inputs)
 
@@ -369,10 +365,7 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
         seed = as_tensor(seed)
     else:
         seed = value_of(seed)
-    relevant = set(inputs)
-    for node in ancestors(output):
-        if any(isinstance(x, Tensor) and x in relevant for x in node.inputs):
-            relevant.add(node)
+    relevant = fed_by(inputs, output)
     found: dict[Tensor, Any] = {}
     wanted = set(inputs)
     if output in relevant:

@@ -137,12 +137,7 @@ def _local_jacobian(node: Tensor, position: int) -> Array:
     rows = np.zeros((node.size, x.size), x.dtype)
     with quiet():
         for i, g in enumerate(_unit_adjoints(node)):
-            if primitive.joint is not None:
-                row = primitive.joint(g, node.data, *node.values, **node.options)[position]
-            else:
-                rule = primitive.rules[position]
-                assert rule is not None
-                row = rule(g, node.data, *node.values, **node.options)
+            row = primitive.contribution(position, g, node.data, node.values, node.options)
             rows[i] = np.ravel(fitted(np.asarray(row), x.data, primitive))
     return rows
 

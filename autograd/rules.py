@@ -20,7 +20,7 @@ arrays of other kinds run the definition.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MethodDescriptorType
 from typing import Any, Literal
 
@@ -205,6 +205,13 @@ class Primitive:
             node.inputs = node.values = ()
             node.options = {}
         return node
+
+    def contribution(self, position: int, g: Any, y: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """∂L/∂input at this position, by its rule or by the joint one; None if there is neither."""
+        if self.joint is not None:
+            return self.joint(g, y, *inputs, **options)[position]
+        rule = self.rules[position]
+        return None if rule is None else rule(g, y, *inputs, **options)
 
     def _bind(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Sort the call's arguments into inputs and options, as the forward's signature has them."""
