@@ -97,6 +97,8 @@ TORCH = {
     ),
 }
 
+TORCH |= {"relu": torch.relu, "sigmoid": torch.sigmoid, "checkpoint": lambda x: torch.sin(x) * x}
+
 SAME_NAME = [
     *("add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt", "absolute", "sign"),
     *("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "maximum", "minimum", "sum", "mean", "ravel", "squeeze"),
@@ -158,6 +160,7 @@ KINKS_OF_TORCH = {
     "max of equals": torch.amax,
     "max of equals by row": lambda x: torch.amax(x, 1),
     "min of equals": torch.amin,
+    "relu at 0": torch.relu,
     "relu by where, at 0": torch.relu,
 }
 KINKS_OF_TORCH |= torch_elementwise.KINKS | torch_linalg.KINKS
