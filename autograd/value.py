@@ -149,6 +149,13 @@ class Value:
                 if db is not None:
                     y.b.grad += g * db
 
+    def __reduce__(self) -> Any:
+        if self.op:
+            raise TypeError(
+                f"{self.label} is an interior node: a copy would carry a second graph. Copy or pickle leaves, or Value(v.data)."
+            )
+        return _rebuilt, (self.data, self._label, self.grad)
+
     def backward_steps(self) -> Iterator[Step]:
         """The same chain rule, one `Step` a node, from self to the leaves; no `grad` is touched."""
         adjoints: dict[Value, float] = {self: 1.0}
@@ -424,3 +431,9 @@ def _chosen(op: str, a: Value, b: Any, a_wins: bool, b_wins: bool) -> Value:
     da = 1.0 if a_wins else 0.5 if equal else 0.0
     db = 1.0 if b_wins else 0.5 if equal else 0.0
     return node(op, data, a, da, b, db if isinstance(b, Value) else None)
+
+
+def _rebuilt(data: float, label: str, grad: float) -> Value:
+    value = Value(data, label)
+    value.grad = grad
+    return value

@@ -1,8 +1,10 @@
 """The Value: its arithmetic, its chain rule, and that it holds what NumPy would."""
 
+import copy
 import gc
 import math
 import operator
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -279,3 +281,16 @@ def test_functions_of_numpy(f):
     f(t).backward()
     assert isinstance(y, Value)
     assert_allclose((y.data, v.grad), (f(0.7), t.grad), rtol=1e-15)
+
+
+def test_leaves_can_be_copied_and_interior_nodes_refuse():
+    a = Value(2.0, "a")
+    (a * a).backward()
+    for twin in (copy.copy(a), copy.deepcopy(a), pickle.loads(pickle.dumps(a))):
+        assert twin is not a
+        assert (twin.data, twin.label, twin.grad) == (2.0, "a", 4.0)
+    for twin_of in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="interior node"):
+            twin_of(a * a)
+    with pytest.raises(TypeError, match="made of a number; got a Value"):
+        Value(a)
