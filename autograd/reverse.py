@@ -21,7 +21,7 @@ from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.graph import fed_by, opened
 from chainrule.autograd.modes import MODE, enable_grad
 from chainrule.autograd.rules import Primitive, tracked
-from chainrule.autograd.tensor import HOOKED, Array, Source, Tensor, value_of
+from chainrule.autograd.tensor import CHAIN_RULE, HOOKED, Array, Source, Tensor, value_of
 
 
 class Step(NamedTuple):
@@ -114,10 +114,11 @@ def chain_rule(
                     if thorough and contribution is not adjoint:
                         contribution = with_exact_zeros(node, len(contributions), contribution, adjoint, y, inputs)
                     data = x._array
-                    if not hasattr(contribution, "shape"):
-                        raise TypeError(not_an_array(node, x, contribution))
-                    if contribution.shape != data.shape or contribution.dtype is not data.dtype:
-                        contribution = fitted(contribution, data, primitive)
+                    try:
+                        if contribution.shape != data.shape or contribution.dtype is not data.dtype:
+                            contribution = fitted(contribution, data, primitive)
+                    except AttributeError:
+                        raise TypeError(not_an_array(node, x, contribution)) from None
                     earlier = adjoints.get(x)
                     if earlier is None:
                         adjoints[x] = contribution
@@ -142,6 +143,8 @@ def with_exact_zeros(node: Tensor, position: int, contribution: Any, adjoint: An
     """The contribution, with what came of 0 · ∞ replaced by 0: a zero adjoint contributes exactly zero."""
     primitive = node.primitive
     assert primitive is not None
+    if not hasattr(contribution, "shape"):
+        return contribution  # to be refused as it is
     if primitive.elementwise:
         return zero_where_zero(adjoint, contribution)
     if primitive.linear == "each" and len(inputs) > 1 and not all_finite(contribution):
@@ -334,14 +337,14 @@ def deliver(adjoints: Iterable[tuple[Tensor, Any]]) -> None:
     """Add each leaf's adjoint to its `.grad`, and replace each interior node's. Gradients never alias each other."""
     taken: set[int] = set()
     for node, adjoint in adjoints:
-        if node.primitive is None and node.grad is not None and np.shape(value_of(node.grad)) != node.shape:
-            raise ValueError(f"{node.path}.grad has shape {np.shape(value_of(node.grad))}; {node.path} has {node.shape}.")
-        if node.primitive is None and isinstance(node.grad, Tensor):  # recorded, by create_graph
-            node.grad = node.grad + adjoint
-        elif node.primitive is None and node.grad is not None:
-            node.grad = np.asarray(node.grad + adjoint)
-        else:
+        earlier = node.grad
+        if earlier is None or node.primitive is not None:
             node.grad = owned(adjoint, taken)
+            continue
+        if np.shape(value_of(earlier)) != node.shape:
+            raise ValueError(f"{node.path}.grad has shape {np.shape(value_of(earlier))}; {node.path} has {node.shape}.")
+        total = earlier + adjoint
+        node.grad = total if isinstance(total, Tensor) else np.asarray(total)  # a Tensor if recorded, by create_graph
 
 
 def owned(adjoint: Any, taken: set[int]) -> Array:
@@ -377,3 +380,6 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
         return [found[x] if x in found else Tensor(zero) for x, zero in zip(inputs, zeros, strict=True)]
     taken: set[int] = set()
     return [owned(found[x], taken) if x in found else zero for x, zero in zip(inputs, zeros, strict=True)]
+
+
+CHAIN_RULE.update(backward=backward, backward_steps=backward_steps)

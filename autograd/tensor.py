@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 DISPATCH: dict[Callable[..., Any], Callable[..., Any]] = {}  # NumPy function -> what it does with Tensors
+CHAIN_RULE: dict[str, Callable[..., Any]] = {}  # backward, backward_steps: put here by reverse.py, which builds on this file
 PLAIN: set[Callable[..., Any]] = set()  # NumPy functions without a derivative: they see plain arrays
 
 OBJECTS = np.dtype(object)  # of a Value, and of an array of them
@@ -246,15 +247,12 @@ class Tensor:
 
     def backward(self, gradient: ArrayLike | None = None, *, create_graph: bool = False, retain_grad: bool = False) -> None:
         """Add ∂self/∂leaf to the `.grad` of every leaf that requires one. See `chainrule.autograd.reverse`."""
-        from chainrule.autograd.reverse import backward
-
-        backward(self, gradient, create_graph=create_graph, retain_grad=retain_grad)
+        CHAIN_RULE["backward"](self, gradient, create_graph=create_graph, retain_grad=retain_grad)
 
     def backward_steps(self, gradient: ArrayLike | None = None, *, create_graph: bool = False) -> Iterator[Step]:
         """The chain rule, one `Step` a node, from self to the leaves; no `.grad` is touched."""
-        from chainrule.autograd.reverse import backward_steps
-
-        return backward_steps(self, gradient, create_graph=create_graph)
+        steps: Iterator[Step] = CHAIN_RULE["backward_steps"](self, gradient, create_graph=create_graph)
+        return steps
 
     def retain_grad(self) -> Tensor:
         """Ask that backward leave this interior node's adjoint in `.grad`, fresh each time. Returns self."""

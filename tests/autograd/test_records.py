@@ -88,6 +88,8 @@ def test_rules_that_return_the_wrong_thing():
 
     with pytest.raises(TypeError, match="a rule of f returned NoneType for x"):
         broken(lambda g, y, a, b: None).backward(np.ones(2))
+    with pytest.raises(TypeError, match="a rule of f returned NoneType for x"):
+        list(broken(lambda g, y, a, b: None).backward_steps(np.ones(2)))
     with pytest.raises(TypeError, match="a rule of f returned list"):
         broken(lambda g, y, a, b: [1.0, 2.0]).backward(np.ones(2))
     with pytest.raises(ValueError, match=r"has the shape of its input; a rule of f returned \(3,\)"):
