@@ -37,10 +37,11 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     if primitive is None or not (formula := primitive.formula(position)):
         return ""
     fields: dict[str, Any] = {key: _option_text(value) for key, value in node.options.items() if key != "saved"}
-    for i, (x, value) in enumerate(zip(node.inputs, node.values, strict=True)):
-        fields[primitive.input_names[0 if primitive.variadic else i]] = _Filled(x, value)
     if primitive.variadic:
         fields[primitive.input_names[0]] = _Filled(node.inputs[position], node.values[position])
+    else:
+        for name, x, value in zip(primitive.input_names, node.inputs, node.values, strict=True):
+            fields[name] = _Filled(x, value)
     fields["y"] = _Filled(node, node.data)
     text = formula.format_map(fields)
     if node is output:
