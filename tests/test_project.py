@@ -72,7 +72,7 @@ def test_the_readmes_examples_run(readme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
-    variables = {}
+    variables = {"__name__": "readme"}  # as a module would have
     for block in blocks:
         exec(compile(block, readme, "exec"), variables)
 
