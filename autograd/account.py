@@ -75,21 +75,30 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
 
 def _sum_text(cut: Cut) -> str:
     """The largest terms, and the sum of the rest."""
-    largest: list[tuple[float, str]] = []
+    found: list[tuple[float, str]] = []
     count, total = 0, 0.0
     for label, part in cut.parts:
         flat = np.ravel(part)
         count += int(np.count_nonzero(flat))
         total += float(flat.sum())
-        for i in np.argsort(-np.abs(flat), kind="stable")[:4]:
+        for i in largest_first(flat, 4):
             if flat[i]:
                 index = tuple(int(k) for k in np.unravel_index(i, part.shape))
-                largest.append((float(flat[i]), entry_label(label, index)))
-    largest = sorted(largest, key=lambda term: -abs(term[0]))[:4]
+                found.append((float(flat[i]), entry_label(label, index)))
+    largest = sorted(found, key=lambda term: -abs(term[0]))[:4]
     text = " ".join(f"{value:+.7g} ({label})" for value, label in largest)
     if count > len(largest):
         text += f" {total - sum(value for value, _ in largest):+.7g} ({count - len(largest):,} more)"
     return f"{text} = {cut.total:.7g};  cancellation {cut.cancellation:.4g}, residual {cut.residual:.1g}"
+
+
+def largest_first(flat: Any, count: int) -> Any:
+    """The places of the `count` entries that are largest in size; of equals the first. Without sorting all of them."""
+    size = np.where(np.isnan(flat), -1, np.abs(flat))
+    places: Any = np.arange(len(size))
+    if len(size) > count:
+        places = np.flatnonzero(size >= np.partition(size, -count)[-count])
+    return places[np.argsort(-size[places], kind="stable")][:count]
 
 
 def _entries(flow: NodeFlow) -> list[str]:
@@ -99,7 +108,7 @@ def _entries(flow: NodeFlow) -> list[str]:
         return []
     order: Any = range(node.size)
     if node.size > MOST_ENTRIES:
-        order = np.argsort(-np.abs(flow.flow), axis=None, kind="stable")[:MOST_ENTRIES]
+        order = largest_first(np.ravel(flow.flow), MOST_ENTRIES)
     labels = [entry_label(node.label, np.unravel_index(i, node.shape)) for i in order]
     width = max(map(len, labels))
     rows = [f"{'':{width}}  {'value':>13} {'adjoint':>13} {'tangent':>13} {'flow':>13}"]

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import fsum, inf
+from math import fsum, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,6 @@ class NodeFlow:
     node: Tensor
     adjoint: Array  # ∂L/∂node
     tangent: Array  # ∂node/∂entry
-    flow: Array  # adjoint · tangent, entry by entry
     total: float  # Σ flow
     edges: list[EdgeFlow] = field(default_factory=list)  # from its inputs, in order
     users: list[EdgeFlow] = field(default_factory=list)  # to the nodes that use it
@@ -71,6 +70,11 @@ class NodeFlow:
     @property
     def value(self) -> Array:
         return self.node.data
+
+    @cached_property
+    def flow(self) -> Array:
+        """adjoint · tangent, entry by entry."""
+        return _product(self.adjoint, self.tangent)
 
 
 @dataclass
@@ -349,17 +353,29 @@ def _node_flow(
     """The account of one node, whose inputs in between have theirs already; adds itself to their users."""
     tangent = np.asarray(tangents[node])
     adjoint = np.zeros(node.shape, node.dtype) if step is None else np.asarray(step.adjoint)
-    product = _product(adjoint, tangent)
-    here = NodeFlow(node, adjoint, tangent, product, float(product.sum()))
+    here = NodeFlow(node, adjoint, tangent, _inner_product(adjoint, tangent))
     for position, x in enumerate(node.inputs if node is not entry else ()):
         fed = isinstance(x, Tensor) and x in flows
         contribution = step.contributions[position] if fed and step else None
-        flow = 0.0 if contribution is None else float(_product(contribution, tangents[x]).sum())
+        if contribution is None:
+            flow = 0.0
+        elif contribution is flows[x].adjoint:  # its only user's
+            flow = flows[x].total
+        else:
+            flow = _inner_product(contribution, tangents[x])
         edge = EdgeFlow(x, node, position, contribution, flow, fed, output)
         here.edges.append(edge)
         if contribution is not None:
             flows[x].users.append(edge)
     return here
+
+
+def _inner_product(g: Any, tangent: Any) -> float:
+    """Σ g · tangent in float64, with 0 where either is 0 and the other infinite."""
+    flat, other = g.reshape(-1), tangent.reshape(-1)
+    blocks = (slice(start, start + 16384) for start in range(0, g.size, 16384))  # small ones: float64 copies stay in the cache
+    total = fsum(float(np.dot(flat[i].astype(np.float64), other[i].astype(np.float64))) for i in blocks)
+    return total if isfinite(total) else float(_product(g, tangent).sum())
 
 
 def _product(g: Any, tangent: Any) -> Array:

@@ -47,9 +47,11 @@ class Primitive:
         joint: one rule for all inputs at once, returning a sequence of contributions; used instead of `rules` where given.
         formulas: by input position, the rule as a line of text with {y} and the input names in braces.
         definition: the same operation in simpler ones; None unless fused.
+        tangent: of a fused primitive, a kernel for forward mode; without it the tangents go through the definition.
         elementwise: output entry i depends on entry i of the (broadcast) inputs only. Its rules may return the
             contribution in the shape of the output; the chain rule sums it down.
         linear: "each" if the output is linear in each input separately, "all" if in all of them together, else "".
+        symmetric: ∂y/∂x equals its own transpose (softmax's), so that the rule of the first input serves forward mode too.
         named_inside: its definition names nodes worth seeing (attention's S and A), so that a trace opens it.
         analytic: whether the forward extends to complex numbers, as the complex step needs.
         saves: the forward returns (y, saved), and the rules get the keyword `saved`.
@@ -62,6 +64,7 @@ class Primitive:
         *,
         elementwise: bool = False,
         linear: Literal["", "each", "all"] = "",
+        symmetric: bool = False,
         named_inside: bool = False,
         analytic: bool = True,
         saves: bool = False,
@@ -81,8 +84,10 @@ class Primitive:
         self.joint: Function | None = None
         self.formulas: dict[int, str] = {}
         self.definition: Function | None = None
+        self.tangent: Function | None = None
         self.elementwise = elementwise
         self.linear = linear
+        self.symmetric = symmetric
         self.named_inside = named_inside
         self.analytic = analytic
         self.saves = saves
@@ -121,6 +126,11 @@ class Primitive:
     def defined_by(self, function: Function) -> Function:
         """Decorator: the function says what the (fused) primitive is, in simpler operations."""
         self.definition = function
+        return function
+
+    def pushed_by(self, function: Function) -> Function:
+        """Decorator: `function(tangents, y, *inputs, **options)` returns ẏ from the inputs' tangents, None where there is none."""
+        self.tangent = function
         return function
 
     def _position(self, input_name: str) -> int:
