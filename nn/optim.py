@@ -1,40 +1,335 @@
-"""Optimisers: they change parameters by their gradients."""
+"""Optimisers: they change parameters by their gradients.
+
+    optimizer = AdamW(model.parameters(), lr=1e-3)
+    for step in range(steps):
+        optimizer.lr = schedule(step)
+        optimizer.zero_grad()
+        loss(...).backward()
+        clip_grad_norm(optimizer.parameters, 1.0)
+        optimizer.step()
+
+All parameters of one dtype lie side by side in one array, of which each `parameter.data` is a view. So a step is a few
+operations on long arrays, however many parameters there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
 
 from chainrule.autograd import Tensor
+from chainrule.autograd.tensor import Array, value_of
 from chainrule.nn.module import Module, Parameter
 
+BLOCK = 16 * 1024  # numbers at a time, so that all that a step reads and writes of them stays in the processor's cache
 
-class SGD:
-    """Gradient descent: θ ← θ - lr · ∂L/∂θ, all parameters from the gradients of the same point (notes 13.10).
 
-    Args:
-        parameters: leaves that require a gradient, such as `model.parameters()`. lr: the learning rate.
+class Optimizer:
+    """What the optimisers share: parameters, each counted once, and a step that changes those that have a gradient.
+
+    A subclass has the formula, `update`, and names the arrays of the parameters' shapes that it keeps, `state`.
+
+    Attributes:
+        parameters: the leaves it changes. lr: the learning rate η; a schedule sets it before each step.
+        steps: by parameter, how often it was changed.
     Raises:
-        TypeError: for anything that is not such a leaf. ValueError: for none at all.
+        TypeError: for anything that is not a leaf that requires a gradient. ValueError: for none at all, or a negative lr.
     """
 
-    def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
+    def __init__(self, parameters: Iterable[Parameter], lr: float, state: tuple[str, ...] = ()) -> None:
+        own = type(self).__name__
         if isinstance(parameters, Module):
-            raise TypeError(f"SGD takes the parameters of a module; say {type(parameters).__name__.lower()}.parameters().")
-        self.parameters = list(parameters)
-        for parameter in self.parameters:
-            if not isinstance(parameter, Tensor) or not parameter.is_leaf or not parameter.requires_grad:
-                raise TypeError(f"SGD takes Parameters, such as model.parameters(); got {parameter!r}.")
+            raise TypeError(f"{own} takes the parameters of a module; say {type(parameters).__name__.lower()}.parameters().")
+        self.parameters = each_once(parameters, own)
         if not self.parameters:
-            raise ValueError("SGD got no parameters; has the model any?")
-        self.lr = lr
+            raise ValueError(f"{own} got no parameters; has the model any?")
+        if not 0 <= lr < inf:
+            raise ValueError(f"A learning rate is a number from 0; got {lr}.")
+        self.lr, self.state = lr, state
+        self.steps = [0] * len(self.parameters)
+        dtypes = dict.fromkeys(parameter.dtype for parameter in self.parameters)
+        self._flats = [_Flat(self.parameters, dtype, len(self.state)) for dtype in dtypes]
+
+    def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
+        """Write into `new` what becomes of the parameters `old` with gradient `g`; change `state` in place; `spare` is scratch.
+
+        All are one-dimensional and of equal length. step: which it is for these parameters, from 1. matrix: whether they
+        have two or more axes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no update.")
 
     def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.data = parameter.data - self.lr * parameter.grad
+        """Change every parameter that has a gradient; the others stay as they are, and so does what is kept of them.
+
+        The parameters get new arrays: a graph that holds the old ones keeps them as they were.
+        """
+        for flat in self._flats:
+            stretches = flat.begin(self.steps)
+            for start, stop, gradient, step, matrix in stretches:
+                for i in range(start, stop, BLOCK):
+                    j = min(i + BLOCK, stop)
+                    state = [kept[i:j] for kept in flat.state]
+                    g, spare = gradient[i - start : j - start], flat.spare[: j - i]
+                    self.update(flat.new[i:j], flat.old[i:j], g, state, spare, step, matrix)
+            if stretches:
+                flat.finish()
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+
+    def _names(self) -> list[str]:
+        """The parameters' paths; their numbers if some have none, or the same."""
+        paths = [parameter.path if parameter.name else "" for parameter in self.parameters]
+        return paths if len({*paths, ""}) == len(paths) + 1 else [str(i) for i in range(len(paths))]
+
+    def _kept(self) -> dict[str, Array]:
+        """By name, such as m.blocks.0.attn.WQ, the arrays it keeps: views."""
+        names, found = self._names(), {}
+        for flat in self._flats:
+            for number, place, shape in zip(flat.numbers, flat.places, flat.shapes, strict=True):
+                for name, array in zip(self.state, flat.state, strict=True):
+                    found[f"{name}.{names[number]}"] = array[place].reshape(shape)
+        return found
+
+    def state_dict(self) -> dict[str, Array]:
+        """What it keeps between steps, by name: "step", and arrays such as "m.blocks.0.attn.WQ"; copies.
+
+        With the parameters' values it makes training resume bit for bit. The learning rate and the other arguments are not
+        in it: they are said where the optimiser is made.
+        """
+        return {"step": np.array(self.steps), **{name: array.copy() for name, array in self._kept().items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up a `state_dict`. Nothing is changed unless everything fits.
+
+        Raises:
+            KeyError: names that are missing, or that this optimiser does not have.
+            ValueError: an array of another shape than its parameter.
+        """
+        own = {"step": np.array(self.steps), **self._kept()}
+        missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+        if missing or unknown:
+            said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+            raise KeyError(f"The state does not fit this {type(self).__name__}; {'; '.join(said)}.")
+        for name, array in own.items():
+            if np.shape(state[name]) != array.shape:
+                raise ValueError(f"{name} has shape {array.shape}; the state has {np.shape(state[name])}.")
+        self.steps = [int(step) for step in state["step"]]
+        for name, array in self._kept().items():
+            array[...] = state[name]
+
+
+class SGD(Optimizer):
+    """Gradient descent: θ ← θ - η · ∂L/∂θ, all parameters from the gradients of the same point (notes 13.10).
+
+    With momentum μ, v ← μ v + ∂L/∂θ and θ ← θ - η v. With Nesterov's, θ ← θ - η (∂L/∂θ + μ v) (Sutskever et al. 2013).
+
+    Args:
+        parameters: leaves that require a gradient, such as `model.parameters()`. lr: the learning rate η.
+    Raises:
+        TypeError, ValueError: as `Optimizer`; and for a momentum outside [0, 1), or Nesterov's without any.
+    """
+
+    def __init__(self, parameters: Iterable[Parameter], lr: float, momentum: float = 0.0, nesterov: bool = False) -> None:
+        in_unit_interval("momentum", momentum)
+        if nesterov and momentum == 0:
+            raise ValueError("Nesterov's momentum needs a momentum above 0; got 0.")
+        self.momentum, self.nesterov = momentum, nesterov
+        super().__init__(parameters, lr, state=("v",) if momentum else ())
+
+    def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
+        direction = g
+        if self.momentum:
+            (v,) = state
+            v *= self.momentum
+            v += g
+            direction = v
+            if self.nesterov:
+                direction = np.multiply(v, self.momentum, out=spare)
+                direction += g
+        np.subtract(old, np.multiply(direction, self.lr, out=spare), out=new)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015): each number moves by its mean gradient over the root of its mean square.
+
+        m ← β₁ m + (1 - β₁) g,   v ← β₂ v + (1 - β₂) g²,   θ ← θ - η · m̂ / (√v̂ + ε)
+
+    with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ), which undo the start from 0; t counts the steps of that parameter.
+    """
+
+    def __init__(
+        self, parameters: Iterable[Parameter], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+    ) -> None:
+        for beta in betas:
+            in_unit_interval("β", beta)
+        if not eps >= 0:
+            raise ValueError(f"ε keeps the root away from 0 and is not negative; got {eps}.")
+        self.betas, self.eps = betas, eps
+        super().__init__(parameters, lr, state=("m", "v"))
+
+    def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
+        m, v = state
+        beta1, beta2 = self.betas
+        m *= beta1
+        m += np.multiply(g, 1 - beta1, out=spare)
+        np.multiply(g, g, out=spare)
+        spare *= 1 - beta2
+        v *= beta2
+        v += spare
+        root = sqrt(1 - beta2**step)  # √v̂ + ε = (√v + ε root) / root
+        np.sqrt(v, out=spare)
+        spare += self.eps * root
+        np.divide(m, spare, out=spare)
+        spare *= self.lr * root / (1 - beta1**step)
+        np.subtract(old, spare, out=new)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019): θ ← θ - η λ θ - η · m̂ / (√v̂ + ε).
+
+    Only parameters with two or more axes decay: weights and embeddings, not biases or the γ and β of a layer norm.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        if not weight_decay >= 0:
+            raise ValueError(f"Weight decay is not negative; got {weight_decay}.")
+        self.weight_decay = weight_decay
+        super().__init__(parameters, lr, betas, eps)
+
+    def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
+        if matrix:
+            old = np.multiply(old, 1 - self.lr * self.weight_decay, out=new)
+        super().update(new, old, g, state, spare, step, matrix)
+
+
+class _Flat:
+    """The parameters of one dtype, side by side: first those with two or more axes, then the others."""
+
+    def __init__(self, parameters: Sequence[Parameter], dtype: Any, states: int) -> None:
+        chosen = [i for i, parameter in enumerate(parameters) if parameter.dtype == dtype]
+        chosen.sort(key=lambda i: parameters[i].ndim < 2)
+        self.numbers = chosen  # among all parameters
+        self.parameters = [parameters[i] for i in chosen]
+        self.shapes = [parameter.shape for parameter in self.parameters]
+        stops = [0, *accumulate(parameter.size for parameter in self.parameters)]
+        self.places = [slice(*ends) for ends in pairwise(stops)]
+        size = stops[-1]
+        working = np.result_type(dtype, np.float32)  # float16 is too coarse to accumulate in
+        self.old, self.new = np.empty(size, dtype), np.empty(size, dtype)
+        self.g, self.spare = np.empty(size, working), np.empty(min(size, BLOCK), working)
+        self.state = [np.zeros(size, working) for _ in range(states)]
+        self.views: list[Any] = [None] * len(self.parameters)  # of `old`, as the parameters hold them
+
+    def begin(self, steps: list[int]) -> list[tuple[int, int, Array, int, bool]]:
+        """Make ready for a step. Gives the stretches that change: start, stop, their gradient, which step it is, matrix or not.
+
+        A small parameter's gradient is copied beside its neighbours', so that one stretch holds them all.
+        """
+        stretches: list[tuple[int, int, Array, int, bool]] = []
+        idle = []
+        for number, parameter, place in zip(self.numbers, self.parameters, self.places, strict=True):
+            if parameter.grad is None:
+                idle.append(place)
+                continue
+            steps[number] += 1
+            gradient = value_of(parameter.grad).ravel()
+            start, stop, kind = place.start, place.stop, (steps[number], parameter.ndim >= 2)
+            if gradient.size < BLOCK or gradient.dtype != self.g.dtype:
+                self.g[place] = gradient
+                if stretches and stretches[-1][1] == start and stretches[-1][3:] == kind and stretches[-1][2].base is self.g:
+                    start = stretches.pop()[0]
+                gradient = self.g[start:stop]
+            stretches.append((start, stop, gradient, *kind))
+        if not stretches:
+            return []
+        if any(parameter.data is not view for parameter, view in zip(self.parameters, self.views, strict=True)):  # assigned to
+            self.old = np.concatenate([parameter.data.ravel() for parameter in self.parameters])
+        # `new` was `old` a step ago, and its views were the parameters' data. While a graph holds one of those, it must stay as
+        # it is; if not, this attribute is the only reference (getrefcount adds its own) and the memory serves again.
+        if sys.getrefcount(self.new) > 2:
+            self.new = np.empty_like(self.old)
+        self.new.flags.writeable = True
+        for place in idle:
+            self.new[place] = self.old[place]
+        return stretches
+
+    def finish(self) -> None:
+        """Let the parameters be views of the new numbers; the old array's turn comes in the next step."""
+        self.old, self.new = self.new, self.old
+        self.old.flags.writeable = False
+        self.views = [self.old[place].reshape(shape) for place, shape in zip(self.places, self.shapes, strict=True)]
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.data = view
+
+
+def clip_grad_norm(parameters: Iterable[Parameter], max_norm: float) -> float:
+    """Scale all gradients by max_norm / ‖g‖ if their norm ‖g‖, over all of them together, is larger; return ‖g‖.
+
+    Parameters without a gradient do not count; one that is given twice counts once.
+
+    Raises:
+        FloatingPointError: a gradient that is not finite, with the parameter's name: no scale would make it right.
+        ValueError: for a max_norm that is not positive.
+    """
+    if not max_norm > 0:
+        raise ValueError(f"The largest norm that is let through is positive; got {max_norm}.")
+    parameters = each_once(parameters, "clip_grad_norm")
+    norm = grad_norm(parameters)
+    if norm > max_norm:
+        scale_gradients(parameters, max_norm / norm)
+    return norm
+
+
+def grad_norm(parameters: Iterable[Parameter]) -> float:
+    """‖g‖ = √(Σ g²) over the gradients of all parameters. Raises FloatingPointError if one is not finite."""
+    gradients = {parameter: value_of(parameter.grad) for parameter in parameters if parameter.grad is not None}
+    squares = sum(float(np.vdot(g, g)) for g in map(_at_least_float32, gradients.values()))
+    if 1e-30 < squares < inf:
+        return sqrt(squares)
+    # Not finite, or squares that left the range of the dtype: once more, in float64 and shares of the largest.
+    for parameter, g in gradients.items():
+        if not np.isfinite(g).all():
+            raise FloatingPointError(f"The gradient of {parameter.path} is not finite; a smaller learning rate may help.")
+    largest = max((float(np.max(np.abs(g), initial=0)) for g in gradients.values()), default=0.0)
+    shares = (g.astype(float) / largest for g in gradients.values() if largest)
+    return largest * sqrt(sum(float(np.vdot(share, share)) for share in shares))
+
+
+def _at_least_float32(g: Array) -> Array:
+    return g.astype(np.float32) if g.dtype == np.float16 else g
+
+
+def scale_gradients(parameters: Iterable[Parameter], factor: float) -> None:
+    """Multiply all gradients by a number, in place: 1/n after `backward()` of n equal parts of a batch makes their mean."""
+    for parameter in each_once(parameters, "scale_gradients"):
+        if parameter.grad is not None:
+            parameter.grad *= factor
+
+
+def each_once(parameters: Iterable[Parameter], taker: str) -> list[Parameter]:
+    """The parameters as a list; one that is given twice, such as a tied weight, comes once."""
+    parameters = list(parameters)
+    for parameter in parameters:
+        if not isinstance(parameter, Tensor) or not parameter.is_leaf or not parameter.requires_grad:
+            raise TypeError(f"{taker} takes Parameters, such as model.parameters(); got {parameter!r}.")
+    return list(dict.fromkeys(parameters))
+
+
+def in_unit_interval(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} lies in [0, 1); got {value}.")

@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd import primitive, stop_gradient
+from chainrule.nn.kernels import BLOCK, row_blocks
+
+# A sum of exponentials is usual if it lies between this and its inverse.
+LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
 
 
 def checked_mask(mask: Any, shape: tuple[int, ...]) -> Any:
+    """`mask`, which is None or boolean and broadcasts to `shape`."""
     if mask is None:
         return None
     if np.asarray(mask).dtype != bool:
@@ -19,7 +24,7 @@ def checked_mask(mask: Any, shape: tuple[int, ...]) -> Any:
     return mask
 
 
-@primitive()
+@primitive(symmetric=True)
 def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     """a_j = e^(s_j) / Σ_k e^(s_k) along `axis` (notes 3.3, 15.1).
 
@@ -27,6 +32,39 @@ def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     exactly 0 and s_j gets gradient 0; a slice with no True gives zeros. Raises TypeError for a mask that is not boolean.
     """
     mask = checked_mask(mask, np.shape(S))
+    if S.ndim == 0 or axis not in (-1, S.ndim - 1):
+        return softmax_of_any_scores(S, mask, axis)
+    if S.nbytes <= 2 * BLOCK or S.shape[-1] == 0:
+        return softmax_kernel(S, mask)
+    a = np.empty(S.shape, S.dtype)
+    rows, row_bytes = S.size // S.shape[-1], S.shape[-1] * S.itemsize
+    mask = None if mask is None else np.broadcast_to(mask, S.shape).reshape(rows, -1)
+    S_rows, a_rows = S.reshape(rows, -1), a.reshape(rows, -1)
+    for block in row_blocks(rows, row_bytes):
+        softmax_kernel(S_rows[block], None if mask is None else mask[block], out=a_rows[block])
+    return a
+
+
+def softmax_kernel(S: Any, mask: Any, out: Any = None) -> Any:
+    """softmax of the last axis of S, in few passes; into `out`, if given.
+
+    e^s is taken of the scores as they stand, which for usual ones loses nothing. Where the sums say that they are not usual,
+    or that a row reads nothing, the scores are shifted first.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        a = np.exp(S, out=out)
+        if mask is not None:
+            np.multiply(a, mask, out=a)
+        total = np.matmul(a, np.ones(a.shape[-1:], a.dtype))[..., None]
+    least = LEAST[a.dtype]
+    if total.size and not (least < total.min() and total.max() < 1 / least):  # a NaN is neither
+        a[...] = softmax_of_any_scores(S, mask, -1)
+        return a
+    return np.divide(a, total, out=a)
+
+
+def softmax_of_any_scores(S: Any, mask: Any, axis: int) -> Any:
+    """softmax of scores of any size: shifted so that the largest becomes 0, no exponential overflows."""
     allowed = S if mask is None else np.where(mask, S, -np.inf)
     top = np.max(allowed, axis=axis, keepdims=True, initial=-np.inf)
     a = np.exp(allowed - np.where(np.isfinite(top), top, 0))
@@ -36,6 +74,9 @@ def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
 
 @softmax.rule("S", "∂L/∂{S} = {y} · (∂L/∂{y} - Σ {y} · ∂L/∂{y})")
 def softmax_wrt_S(g: Any, y: Any, S: Any, mask: Any, axis: int = -1) -> Any:
+    if axis in (-1, y.ndim - 1) and y.ndim:
+        g_S = g - np.vecdot(y, g)[..., None]
+        return np.multiply(y, g_S, out=g_S)
     return y * (g - np.sum(y * g, axis=axis, keepdims=True))
 
 

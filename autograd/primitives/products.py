@@ -77,7 +77,7 @@ def matmul_wrt_b(g: Any, y: Any, a: Any, b: Any) -> Any:
         return unbroadcast(np.expand_dims(a, -1) * np.expand_dims(g, -2), b.shape)
     if b.ndim == 1:
         return unbroadcast(np.sum(a * np.expand_dims(g, -1), axis=-2), b.shape)
-    if b.ndim == 2 and a.size:  # the sum over the batch is part of the product
+    if b.ndim == 2 and a.size and g.size:  # the sum over the batch is part of the product
         return np.reshape(a, (-1, a.shape[-1])).T @ np.reshape(g, (-1, g.shape[-1]))
     return unbroadcast(transposed(a) @ g, b.shape)
 

@@ -6,8 +6,11 @@ poles; what happens there is a convention, and stands in KINKS.
 
 import numpy as np
 import pytest
+import rows_attention
 import rows_elementwise
+import rows_layers
 import rows_linalg
+import rows_losses
 import rows_shape
 from table import Kink, distinct, each, halves, nonzero, positive, real, row, whole
 
@@ -157,6 +160,12 @@ ROWS = [
         reference=lambda x: np.bincount(REPEATS.ravel(), x.ravel(), 3).astype(x.dtype),
     ),
     # Fused
+    row("linear", nn.linear, real(2, 3, 4), real(4, 2), real(2), reference=nn.linear.definition),
+    row("linear of one row", nn.linear, real(4), real(4, 2), real(2), reference=nn.linear.definition),
+    row("linear of no rows", nn.linear, real(2, 0, 4), real(4, 2), real(2), reference=nn.linear.definition),
+    row("embedding", lambda E: nn.embedding(E, REPEATS), real(4, 3), reference=lambda E: E[REPEATS]),
+    row("embedding, large", lambda E: nn.embedding(E, REPEATS), real(600, 2), reference=lambda E: E[REPEATS]),
+    row("embedding of none", lambda E: nn.embedding(E, REPEATS[:0]), real(4, 3), reference=lambda E: E[REPEATS[:0]]),
     row("softmax", nn.softmax, real(3, 4), reference=nn.softmax.definition),
     row("softmax axis 0", lambda S: nn.softmax(S, axis=0), real(3, 4), reference=lambda S: nn.softmax.definition(S, axis=0)),
     row(
@@ -188,7 +197,10 @@ ROWS += [
     each("sigmoid", nn.sigmoid, real),
     row("checkpoint", checkpoint(lambda x: np.sin(x) * x), real),
 ]
+ROWS += rows_attention.ROWS
+ROWS += rows_layers.ROWS
 ROWS += rows_linalg.ROWS
+ROWS += rows_losses.ROWS
 ROWS += rows_shape.ROWS
 
 each_row = pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])

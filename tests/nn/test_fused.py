@@ -1,6 +1,7 @@
 """softmax, cross_entropy, attention: the kernel equals the definition, and both stand the extremes.
 
-Their derivatives against differences, and their dtypes: tests/autograd/test_primitives.py.
+Their derivatives against differences, and their dtypes: tests/autograd/test_primitives.py. More of attention:
+test_attention.py.
 """
 
 import numpy as np
@@ -143,13 +144,6 @@ def test_mask_errors():
             call(S, np.ones((4, 2, 3), dtype=bool))
 
 
-def test_causal_mask():
-    assert_array_equal(nn.causal_mask(3, 3), np.tril(np.ones((3, 3), dtype=bool)))
-    assert_array_equal(nn.causal_mask(1, 3), [[True, True, True]])
-    assert_array_equal(nn.causal_mask(2, 3), [[True, True, False], [True, True, True]])
-    assert nn.causal_mask(2, 2).dtype == bool
-
-
 # cross_entropy
 
 
@@ -204,43 +198,3 @@ def test_cross_entropy_errors():
             call(logits, np.array([-1, 1]))
         with pytest.raises(ValueError, match="The mean loss over no target is undefined"):
             call(leaf(np.zeros((0, 3))), np.zeros(0, dtype=int))
-
-
-# attention
-
-
-def test_attention_by_hand():
-    """Scores log 1 and log 3 after the scaling by √4: weights 1/4 and 3/4."""
-    Q, K = leaf([[2.0, 0.0, 0.0, 0.0]]), leaf([[0.0, 0, 0, 0], [np.log(3.0), 0, 0, 0]])
-    V = leaf([[4.0, 0.0], [0.0, 8.0]])
-    Z = nn.attention(Q, K, V)
-    assert_allclose(Z.data, [[1.0, 6.0]], rtol=1e-15)
-    assert_array_equal(gradients(Z, [V], [[1.0, 0.0]])[0], [[0.25, 0], [0.75, 0]])
-
-
-def test_causal_attention_has_exactly_no_gradient_from_the_future():
-    X = leaf(RNG.standard_normal((4, 3)))
-    for opened in (False, True):
-        with open_fused(opened):
-            Z = nn.attention(X, X, X, nn.causal_mask(4, 4))
-        for i in range(4):
-            (slope,) = gradients(Z[i], [X], np.ones(3))
-            assert_array_equal(slope[i + 1 :], 0)
-            assert np.all(slope[: i + 1] != 0) or i == 0
-
-
-@pytest.mark.parametrize("tracked", ["Q", "K", "V"])
-def test_attention_with_constants(tracked):
-    arrays = {name: RNG.standard_normal((3, 2)) for name in "QKV"}
-    x = leaf(arrays[tracked])
-    some = gradients(nn.attention(**{**arrays, tracked: x}), [x], np.ones((3, 2)))[0]
-    leaves = {name: leaf(array) for name, array in arrays.items()}
-    assert_array_equal(some, gradients(nn.attention(**leaves), [leaves[tracked]], np.ones((3, 2)))[0])
-
-
-def test_attention_errors():
-    good = np.zeros((2, 3))
-    for call in [nn.attention, nn.attention.definition]:
-        for Q, K, V in [(good, np.zeros((2, 4)), good), (good, good, np.zeros((3, 3))), (np.zeros(3), good, good)]:
-            with pytest.raises(ValueError, match=r"attention takes Q \(…, n, d_k\), K \(…, m, d_k\), V \(…, m, d_v\); got"):
-                call(leaf(Q), K, V)

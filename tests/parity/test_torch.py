@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch_attention
 import torch_elementwise
+import torch_layers
 import torch_linalg
+import torch_losses
 import torch_shape
 from numpy.testing import assert_allclose
 from primitive_table import CAUSAL, KINKS, PATTERN, REPEATS, ROWS
@@ -87,6 +90,12 @@ TORCH = {
     "x[:, repeats]": lambda x: x[:, INDEX],
     "x[mask]": lambda x: x[MASK],
     "scatter_add": lambda x: torch.zeros(3, dtype=x.dtype).index_put((INDEX,), x, accumulate=True),
+    "linear": lambda x, W, b: F.linear(x, W.T, b),
+    "linear of one row": lambda x, W, b: F.linear(x, W.T, b),
+    "linear of no rows": lambda x, W, b: F.linear(x, W.T, b),
+    "embedding": lambda E: F.embedding(INDEX, E),
+    "embedding, large": lambda E: F.embedding(INDEX, E),
+    "embedding of none": lambda E: F.embedding(INDEX[:0], E),
     "softmax": lambda S: torch.softmax(S, -1),
     "softmax axis 0": lambda S: torch.softmax(S, 0),
     "softmax masked": lambda S: torch.softmax(S.masked_fill(~MASK, -torch.inf), -1),
@@ -110,6 +119,9 @@ SAME_CODE = [
 ]
 CALLS = {row.id: row.call for row in ROWS}
 TORCH |= torch_elementwise.TORCH | torch_linalg.TORCH
+TORCH |= torch_attention.TORCH
+TORCH |= torch_layers.TORCH
+TORCH |= torch_losses.TORCH
 TORCH |= torch_shape.TORCH
 TORCH |= {id: getattr(torch, id) for id in SAME_NAME} | {id: CALLS[id] for id in SAME_CODE}
 WITHOUT = {"x[empty list]"}  # torch refuses it

@@ -1,0 +1,58 @@
+"""How parameters start: small random numbers, in the dtype that `default_dtype` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+
+from chainrule.autograd.modes import MODE
+from chainrule.nn.module import Parameter
+
+Seed = int | np.random.Generator
+
+_SHAPES_ONLY: ContextVar[bool] = ContextVar("chainrule.shapes_only", default=False)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Inside, a model is built without its numbers: each parameter is one zero, seen in the right shape.
+
+    For counting the parameters of a configuration that no memory would hold, and before loading values from a file.
+    """
+    token = _SHAPES_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _SHAPES_ONLY.reset(token)
+
+
+def constant(shape: tuple[int, ...], value: float) -> Parameter:
+    """A Parameter whose entries all start at `value`."""
+    dtype = MODE.get().dtype
+    if _SHAPES_ONLY.get():
+        parameter = Parameter(np.zeros((), dtype))
+        parameter._array = np.broadcast_to(parameter._array, shape)
+        return parameter
+    return Parameter(np.full(shape, value, dtype))
+
+
+def normal(shape: tuple[int, ...], std: float, seed: Seed) -> Parameter:
+    """A Parameter of independent draws from N(0, std²). The same seed gives the same numbers; a Generator goes on."""
+    if _SHAPES_ONLY.get():
+        return constant(shape, 0)
+    return Parameter((generator(seed).standard_normal(shape) * std).astype(MODE.get().dtype))
+
+
+def uniform(shape: tuple[int, ...], bound: float, seed: Seed) -> Parameter:
+    """A Parameter of independent draws from [-bound, bound)."""
+    if _SHAPES_ONLY.get():
+        return constant(shape, 0)
+    return Parameter(generator(seed).uniform(-bound, bound, shape).astype(MODE.get().dtype))
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """One generator for all the parts of a model, so that no two start alike."""
+    return np.random.default_rng(seed)
