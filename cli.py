@@ -1,7 +1,7 @@
 """The command line: chainrule trace | draw | check | debug [SCRIPT.py] [-- arguments of the script].
 
 Without a script each shows the worked example of the notes. With one, the script is run, and the variable `loss` (or
-`--loss NAME`) is what is followed back.
+`--loss NAME`) is what is followed back. (`chainrule train` and `chainrule sample` are in train_cli.py.)
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument("--to", metavar="NAME", help='check only this tensor or entry, such as "WQ" or "WQ[1,0]"')
     checking.add_argument("--method", choices=("ridders", "complex", "central"), default="ridders")
     command("debug", run_debug, "Step through the chain rule, stopping at each .backward().")
+    from chainrule import train_cli  # builds on this file
+
+    train_cli.add_commands(commands)
     return parser
 
 

@@ -129,7 +129,7 @@ class Primitive:
         return function
 
     def pushed_by(self, function: Function) -> Function:
-        """Decorator: `function(tangents, y, *inputs, **options)` returns ẏ; an input that does not move has the tangent None."""
+        """Decorator: `function(tangents, y, *inputs, **options)` returns ẏ. An input that does not move has tangent None."""
         self.tangent = function
         return function
 

@@ -607,6 +607,8 @@ def named(name: str, x: Any) -> Any:
     check_name(name)
     if isinstance(x, Tensor):
         x.name = name
+        if x.primitive is not None:
+            x.scope = MODE.get().scope  # of who names it: h = named("h", self.norm(x)) is h, not norm.h
     elif getattr(x, "dtype", None) is OBJECTS:  # a Value, or an array of them
         from chainrule.autograd.scalar import label_entries
 

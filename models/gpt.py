@@ -21,7 +21,7 @@ from chainrule.nn import init
 from chainrule.nn.attention import Attention
 from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.cache import KVCache
-from chainrule.nn.dropout import Dropout
+from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
 from chainrule.nn.module import Module
 from chainrule.nn.norms import LayerNorm, RMSNorm
@@ -102,6 +102,7 @@ class GPT(Module):
                 self.norm = self._norm(config)
             if not config.tied:
                 self.U = init.normal((config.d_model, config.vocab_size), 0.02, rng)
+            reseed(self, int(rng.integers(2**63)))
 
     @staticmethod
     def _norm(config: GPTConfig) -> Module:

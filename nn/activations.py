@@ -11,6 +11,8 @@ from chainrule.autograd import elementwise
 from chainrule.autograd.primitives.elementwise import relu, sigmoid
 from chainrule.nn.kernels import BLOCK, entry_by_entry, row_blocks
 
+__all__ = ["ACTIVATIONS", "erf", "gelu", "gelu_tanh", "relu", "sigmoid", "silu"]
+
 SQRT2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
 ROOT, CUBIC = sqrt(2 / pi), 0.044715  # of gelu_tanh
 TAIL = (-0.105808474, 0.38987495, -0.236994981, 0.268911364, 0.0674962777, 0.116520854, 0.0)  # fitted: see _tail

@@ -94,11 +94,13 @@ class Block(Module):
         self.pre_norm = pre_norm
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Any, context: Any = None, *, context_mask: Any = None, **attention: Any) -> Any:
+    def forward(
+        self, x: Any, context: Any = None, *, context_mask: Any = None, cross_cache: Any = None, **attention: Any
+    ) -> Any:
         """x (…, T, d_model) -> the same. `attention`: mask, bias and cache, for the self-attention."""
         x = named("R", self._around(x, self.norm1, self.attn, **attention))
         if self.cross is not None:
-            x = self._around(x, self.norm_cross, self.cross, context, mask=context_mask)
+            x = self._around(x, self.norm_cross, self.cross, context, mask=context_mask, cache=cross_cache)
         return named("out", self._around(x, self.norm2, self.ffn))
 
     def _around(self, x: Any, norm: Any, part: Module, *inputs: Any, **options: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd import primitive
+from chainrule.nn import init
 from chainrule.nn.kernels import BLOCK, row_blocks, working_dtype
-from chainrule.nn.module import Module, Parameter
+from chainrule.nn.module import Module
 
 
 @primitive(saves=True)
@@ -137,8 +138,8 @@ class LayerNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
         self.eps = eps
-        self.gamma = Parameter([1.0] * d)
-        self.beta = Parameter([0.0] * d) if bias else None
+        self.gamma = init.constant((d,), 1)
+        self.beta = init.constant((d,), 0) if bias else None
 
     def forward(self, x: Any) -> Any:
         return layer_norm(x, self.gamma, self.beta, eps=self.eps)
@@ -149,7 +150,7 @@ class RMSNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5) -> None:
         self.eps = eps
-        self.gamma = Parameter([1.0] * d)
+        self.gamma = init.constant((d,), 1)
 
     def forward(self, x: Any) -> Any:
         return rms_norm(x, self.gamma, eps=self.eps)

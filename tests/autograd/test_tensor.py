@@ -143,7 +143,7 @@ def test_labels_paths_and_repr():
     assert y.label == f"add#{y.index}"
     assert y.path == f"blocks.0.add#{y.index}"
     assert named("y", y) is y
-    assert y.path == "blocks.0.y"
+    assert y.path == "y"  # named here, outside of the scope it was made in
     assert repr(x) == "Tensor([1.], name='x', requires_grad=True)"
     assert repr(y) == "Tensor([2.], name='y', from add)"
     assert repr(Tensor(np.float32(1))) == "Tensor(1., dtype=float32)"

@@ -84,7 +84,7 @@ def test_nodes_have_dotted_names():
     logits = gpt()(IDS)
     paths = {node.path for node in ancestors(logits)}
     names = {f"blocks.{i}.attn.{name}" for i in range(4) for name in ("WQ", "Q", "K", "V", "Z")}
-    assert names | {"E", "positions.P", "X", "norm.h", "logits", "blocks.0.ffn.H", "blocks.3.norm2.gamma"} <= paths
+    assert names | {"E", "positions.P", "X", "h", "logits", "blocks.0.ffn.H", "blocks.3.norm2.gamma"} <= paths
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,102 @@
+"""Where the parameters of a model are, counted from its configuration alone (deep-learning brief, the table of GPT-3).
+
+print(count_parameters(GPTConfig(vocab_size=50257, context=2048, n_layer=96, n_head=96, d_model=12288, tied=False)))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chainrule.models.bert import BERT, BERTConfig
+from chainrule.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from chainrule.models.gpt import GPT, GPTConfig
+from chainrule.models.mlp import MLP, MLPConfig
+from chainrule.models.word2vec import Word2Vec, Word2VecConfig
+from chainrule.nn import init
+from chainrule.nn.attention import Attention
+from chainrule.nn.blocks import FeedForward
+from chainrule.nn.module import Module
+from chainrule.nn.norms import LayerNorm, RMSNorm
+from chainrule.nn.positions import LearnedPositions
+
+MODEL_OF: dict[type, Any] = {
+    GPTConfig: GPT,
+    BERTConfig: BERT,
+    EncoderDecoderConfig: EncoderDecoder,
+    MLPConfig: MLP,
+    Word2VecConfig: Word2Vec,
+}
+
+WEIGHTS = ("embedding", "attention", "feed_forward", "linear", "unembedding")
+REST = ("positions", "norms", "biases")
+
+
+class ParameterCount(dict[str, int]):
+    """The number of parameters by part; printed, a table.
+
+    Parts: embedding, attention, feed_forward, linear (matrices of none of the others, such as an MLP's) and unembedding (none
+    if tied) are the weights; positions, norms and biases are the rest.
+
+    Attributes:
+        head: the parameters of one head of attention, WQ, WK, WV and WO together; None if heads differ or share keys.
+    """
+
+    head: int | None = None
+
+    @property
+    def weights(self) -> int:
+        """All without positions, norms and biases."""
+        return sum(self[part] for part in WEIGHTS)
+
+    @property
+    def total(self) -> int:
+        """All."""
+        return sum(self.values())
+
+    def __repr__(self) -> str:
+        sums = [("weights", self.weights)], [("total", self.total)]
+        groups = [[(part, self[part]) for part in parts if self[part]] for parts in (WEIGHTS, REST)]
+        lines = [f"{'part':12}  {'parameters':>16}    share"]
+        for group, sum_ in zip(groups, sums, strict=True):
+            for part, count in group + sum_:
+                note = f"   {count // self.head:,} heads of {self.head:,}" if part == "attention" and self.head else ""
+                lines.append(f"{part:12}  {count:16,}  {count / self.total:6.2%}{note}")
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def count_parameters(model: Any) -> ParameterCount:
+    """The parameters of a model, or of the model that a configuration describes, by part; each shared one once.
+
+    From a configuration no numbers are allocated: GPT-3 is counted as fast as GPT-2. Raises TypeError for anything else.
+    """
+    if not isinstance(model, Module):
+        if type(model) not in MODEL_OF:
+            known = ", ".join(config.__name__ for config in MODEL_OF)
+            raise TypeError(f"count_parameters takes a Module or one of {known}; got {type(model).__name__}.")
+        with init.shapes_only():
+            model = MODEL_OF[type(model)](model)
+    modules = dict(model.named_modules())
+    count = ParameterCount(dict.fromkeys((*WEIGHTS, *REST), 0))
+    for path, parameter in model.named_parameters():
+        owner, _, name = path.rpartition(".")
+        count[_part(modules[owner], name, parameter.ndim)] += parameter.size
+    attentions = [module for module in modules.values() if isinstance(module, Attention)]
+    kinds = {(a.n_head, a.n_kv_head, a.WQ.size, a.WV.size) for a in attentions}
+    if len(kinds) == 1 and attentions[0].n_head == attentions[0].n_kv_head:
+        count.head = count["attention"] // (len(attentions) * attentions[0].n_head)
+    return count
+
+
+def _part(module: Module, name: str, ndim: int) -> str:
+    """The part to which the parameter `name` of a module belongs."""
+    if isinstance(module, LearnedPositions):
+        return "positions"
+    if isinstance(module, (LayerNorm, RMSNorm)):
+        return "norms"
+    if ndim < 2:
+        return "biases"
+    if isinstance(module, Attention):
+        return "attention"
+    if isinstance(module, FeedForward):
+        return "feed_forward"
+    return {"E": "embedding", "U": "unembedding"}.get(name, "linear")

@@ -1,0 +1,366 @@
+"""Training: batch, loss, backward, step; with evaluations, checkpoints, and a resume that changes no bit.
+
+    task = tasks.from_source("shakespeare", context=64)
+    gpt = GPT(GPTConfig(vocab_size=task.tokenizer.vocab_size, context=64, n_layer=4, n_head=4, d_model=128), dtype=np.float32)
+    trainer = Trainer(gpt, task, TrainingConfig(steps=5000, batch=12), folder="runs/shakespeare")
+    trainer.run()
+    Trainer.resume("runs/shakespeare").run()        # after a crash or Ctrl-C
+
+Batches and dropout depend on the seed and the number of the step alone, and a checkpoint holds all else: parameters, the
+optimiser's state, losses. So a run that was killed and resumed ends in the same bytes as one that never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from chainrule.models import checkpoints, tasks
+from chainrule.models.tasks import Task
+from chainrule.nn.dropout import Dropout, reseed
+from chainrule.nn.module import Module
+from chainrule.nn.optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, scale_gradients
+from chainrule.nn.schedules import Schedule, constant, cosine, linear
+
+CHECKPOINT = "checkpoint.safetensors"
+LOG = "log.jsonl"
+
+QUIETLY = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a run that diverges is stopped, and told why, below
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained.
+
+    Args:
+        steps: optimiser steps. batch: examples in each. accumulate: batches whose gradients are averaged for one step.
+        lr: the learning rate; `schedule` takes it up in `warmup` steps, then down to `final` · lr ("cosine", "linear").
+        optimizer: "adamw", "adam" or "sgd". betas: of Adam. weight_decay: of AdamW.
+        clip: the largest norm of all gradients together; 0 lets every norm pass.
+        eval_every, checkpoint_every, sample_every: in steps; 0 for never. The last step is evaluated and saved anyway.
+        seed: of batches and dropout. (The model has a seed of its own.)
+    Raises:
+        ValueError: for numbers out of range, and words that are not known.
+    """
+
+    steps: int = 1000
+    batch: int = 32
+    accumulate: int = 1
+    lr: float = 1e-3
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: int = 0
+    final: float = 0.1
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    eval_every: int = 250
+    checkpoint_every: int = 250
+    sample_every: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "accumulate", "warmup", "eval_every", "checkpoint_every", "sample_every", "seed"):
+            number, least = getattr(self, name), int(name in ("steps", "batch", "accumulate"))
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(f"{name} is a whole number from {least}; got {number!r}.")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"final is the share of lr at the end, from 0 to 1; got {self.final}.")
+        if not self.clip >= 0:
+            raise ValueError(f"clip is the largest norm let through, or 0 for any; got {self.clip}.")
+        if len(self.betas) != 2:
+            raise ValueError(f"betas are two numbers; got {self.betas}.")
+        self.make_schedule()
+
+    def make_schedule(self) -> Schedule:
+        """step -> learning rate. Raises ValueError if lr, warmup, steps and final make none."""
+        if self.schedule == "cosine":
+            return cosine(self.lr, self.warmup, self.steps, self.final * self.lr)
+        if self.schedule == "linear":
+            return linear(self.lr, self.warmup, self.steps, self.final * self.lr)
+        if self.schedule == "constant":
+            return constant(self.lr)
+        raise ValueError(f'schedule is "cosine", "linear" or "constant"; got {self.schedule!r}.')
+
+    def make_optimizer(self, model: Module) -> Optimizer:
+        """Raises ValueError for an optimiser that is not known, or numbers it does not take."""
+        if self.optimizer == "adamw":
+            return AdamW(model.parameters(), self.lr, self.betas, weight_decay=self.weight_decay)
+        if self.optimizer == "adam":
+            return Adam(model.parameters(), self.lr, self.betas)
+        if self.optimizer == "sgd":
+            return SGD(model.parameters(), self.lr)
+        raise ValueError(f'optimizer is "adamw", "adam" or "sgd"; got {self.optimizer!r}.')
+
+
+class Record(NamedTuple):
+    """One evaluation: after how many steps; the mean loss of the batches since the last one (NaN before any), the loss on
+    data kept apart, the learning rate of the step before, the share classified right (NaN for language)."""
+
+    step: int
+    train_loss: float
+    validation_loss: float
+    lr: float
+    accuracy: float
+
+
+class Diverged(FloatingPointError):
+    """The loss or a number of the model is no longer finite."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM stopped a run between two steps; what was learned is saved. `signal` is which."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal
+
+
+class Report:
+    """What a run tells while it goes on. Override what you want to hear; nothing here does anything."""
+
+    def step(self, trainer: Trainer) -> None:
+        """After each step; `trainer.losses[-1]` is its loss."""
+
+    def evaluation(self, trainer: Trainer, record: Record) -> None:
+        """After each evaluation."""
+
+    def sample(self, trainer: Trainer, text: str) -> None:
+        """What the model makes, every `sample_every` steps."""
+
+
+class Trainer:
+    """Trains a model on a task.
+
+    Args:
+        folder: where `checkpoint.safetensors` and `log.jsonl` go; nothing is written without one.
+        about: anything JSON has, kept in the checkpoint's metadata.
+    Attributes:
+        losses: of every step so far. history: a Record of every evaluation. step_count: steps so far.
+        count, seconds: tokens (or examples) trained on since this object was made, and the time that took.
+    Raises:
+        FileExistsError: if the folder has a checkpoint: another run's, that would be lost.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        task: Task,
+        config: TrainingConfig | None = None,
+        folder: str | Path | None = None,
+        *,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.model, self.task, self.config, self.about = model, task, config or TrainingConfig(), about or {}
+        self.optimizer = self.config.make_optimizer(model)
+        self.schedule = self.config.make_schedule()
+        self.has_dropout = any(isinstance(part, Dropout) and part.rate > 0 for _, part in model.named_modules())
+        self.losses: list[float] = []
+        self.history: list[Record] = []
+        self.count, self.seconds = 0, 0.0
+        self._logged = (0, 0.0)
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is not None and (self.folder / CHECKPOINT).exists():
+            raise FileExistsError(
+                f"{self.folder} holds a run. Go on with it by Trainer.resume({str(self.folder)!r}), or choose another folder."
+            )
+
+    @property
+    def step_count(self) -> int:
+        return len(self.losses)
+
+    @QUIETLY
+    def step(self) -> float:
+        """One step of the optimiser; returns the loss before it.
+
+        Raises:
+            Diverged: if the loss or a gradient is not finite; the parameters stay as they were.
+        """
+        config, step, loss = self.config, self.step_count, 0.0
+        began = perf_counter()
+        self.optimizer.lr = self.schedule(step)
+        self.optimizer.zero_grad()
+        for part in range(config.accumulate):
+            if self.has_dropout:
+                reseed(self.model, (config.seed, step, part, 1))
+            x, y = self.task.batch(np.random.default_rng((config.seed, step, part)), config.batch)
+            L = self.task.loss(self.model, x, y)
+            loss += float(L) / config.accumulate
+            if not math.isfinite(loss):
+                raise self._diverged(f"the loss is {loss}")
+            L.backward()
+            self.count += self.task.count(y)
+        if config.accumulate > 1:
+            scale_gradients(self.optimizer.parameters, 1 / config.accumulate)
+        if config.clip:
+            try:
+                clip_grad_norm(self.optimizer.parameters, config.clip)
+            except FloatingPointError as error:
+                raise self._diverged(str(error)) from None
+        self.optimizer.step()
+        self.losses.append(loss)
+        self.seconds += perf_counter() - began
+        return loss
+
+    @QUIETLY
+    def evaluate(self) -> Record:
+        """How well the model does now, in evaluation mode; changes nothing."""
+        found = self.task.validate(self.model, self.config.batch)
+        since = self.losses[self.history[-1].step if self.history else 0 :]
+        train_loss = math.fsum(since) / len(since) if since else math.nan
+        return Record(self.step_count, train_loss, found.loss, self.optimizer.lr, found.accuracy)
+
+    def run(self, report: Report | None = None) -> list[Record]:
+        """Train to the last step; returns the history.
+
+        Ctrl-C and SIGTERM end the step that runs, save, and raise Interrupted; a second one does not wait.
+
+        Raises:
+            Diverged: see `step`; the last checkpoint stays.
+        """
+        config, report = self.config, report or Report()
+        self.model.train()
+        with _asked_to_stop() as asked:
+            if not self.history:
+                self._evaluation(report)
+                self.save()  # so that a folder which cannot be written shows now, and any kill can be resumed
+            while self.step_count < config.steps:
+                self.step()
+                report.step(self)
+                last = self.step_count == config.steps
+                if last or self._due(config.eval_every):
+                    self._evaluation(report)
+                if self._due(config.sample_every):
+                    report.sample(self, self.task.sample(self.model, self.step_count))
+                if last or self._due(config.checkpoint_every) or asked:
+                    self.save()
+                if asked and not last:
+                    where = f"{self.folder} has the checkpoint to resume from" if self.folder else "nothing is saved: no folder"
+                    raise Interrupted(f"Stopped after step {self.step_count} of {config.steps}; {where}.", asked[0])
+        return self.history
+
+    def save(self) -> None:
+        """Write the checkpoint, in place of the last one; nothing without a folder.
+
+        Raises:
+            Diverged: if a parameter is not finite; the last checkpoint stays.
+        """
+        if self.folder is None:
+            return
+        for path, parameter in self.model.named_parameters():
+            if not np.isfinite(parameter.data).all():
+                raise self._diverged(f"{path} has numbers that are not finite")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        state = {f"optimizer.{name}": array for name, array in self.optimizer.state_dict().items()}
+        checkpoints.save_model(
+            self.folder / CHECKPOINT,
+            self.model,
+            self.task.tokenizer,
+            arrays={**state, "losses": np.array(self.losses), "history": np.array(self.history)},
+            training=asdict(self.config),
+            task=self.task.recipe,
+            digest=self.task.digest(),
+            step=self.step_count,
+            about=self.about,
+        )
+
+    @classmethod
+    def resume(cls, folder: str | Path, task: Task | None = None) -> Self:
+        """The trainer of a folder, as it was when the checkpoint was written.
+
+        Args:
+            task: the same as before; made again from its source if not given.
+        Raises:
+            FileNotFoundError, ValueError: for a checkpoint that is missing, damaged, or of other data than the task's.
+        """
+        path = Path(folder) / CHECKPOINT
+        arrays, metadata = checkpoints.load_run(path)
+        if "training" not in metadata:
+            raise ValueError(f"{path} holds a model but no state of its training.")
+        model, tokenizer = checkpoints.model_of(path, arrays, metadata)
+        if task is None:
+            if metadata["task"] is None:
+                raise ValueError(
+                    f"The data of this run came from Python: Trainer.resume({str(folder)!r}, task) takes them again."
+                )
+            made = {"tokenizer": tokenizer} if tokenizer is not None else {}
+            task = tasks.from_source(**metadata["task"], **made)
+        if task.digest() != metadata["digest"]:
+            raise ValueError(f"{folder} was trained on other data than the task has; the run cannot go on as it began.")
+        training = metadata["training"]
+        config = TrainingConfig(**{**training, "betas": tuple(training["betas"])})
+        trainer = cls(model, task, config, about=metadata["about"])
+        trainer.folder = Path(folder)
+        saved = {name.removeprefix(checkpoints.TRAINING): array for name, array in arrays.items()}
+        prefix = "optimizer."
+        trainer.optimizer.load_state_dict({name[len(prefix) :]: saved[name] for name in saved if name.startswith(prefix)})
+        trainer.losses = saved["losses"].tolist()
+        trainer.history = [Record(int(row[0]), *row[1:]) for row in saved["history"].tolist()]
+        return trainer
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.step_count % every == 0
+
+    def _evaluation(self, report: Report) -> None:
+        record = self.evaluate()
+        self.history.append(record)
+        if self.folder is not None:
+            self._log(record)
+        report.evaluation(self, record)
+
+    def _log(self, record: Record) -> None:
+        """A line of `log.jsonl`. The times are here, not in the checkpoint, which is the same in every run."""
+        assert self.folder is not None
+        count, seconds = self.count - self._logged[0], self.seconds - self._logged[1]
+        self._logged = (self.count, self.seconds)
+        line = {name: number if math.isfinite(number) else None for name, number in record._asdict().items()}
+        line[f"{self.task.unit}_per_second"] = round(count / seconds) if seconds else None
+        line["seconds"] = round(self.seconds, 3)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _diverged(self, what: str) -> Diverged:
+        kept = f" The last checkpoint in {self.folder} is kept." if self.folder else ""
+        return Diverged(
+            f"Step {self.step_count + 1}: {what}. A smaller learning rate (now {self.optimizer.lr:g}), a longer warm-up or "
+            f"clipping may help.{kept}"
+        )
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """A list that Ctrl-C and SIGTERM put their number in; the second time they do what they did before.
+
+    Signals reach the main thread only: in another the list stays empty.
+    """
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: Any) -> None:
+        asked.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked
+    finally:
+        restore()

@@ -1,0 +1,186 @@
+"""Checkpoints: bits kept, crashes survived, errors named."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from chainrule.models import checkpoints
+from chainrule.models.gpt import GPT, GPTConfig
+from chainrule.models.mlp import MLP, MLPConfig
+from chainrule.models.tokenizers import CharTokenizer
+from chainrule.nn.module import Module, Parameter
+
+CONFIG = GPTConfig(vocab_size=5, context=4, n_layer=1, n_head=2, d_model=4)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def test_every_bit_comes_back(tmp_path):
+    odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324])
+    quiet_nan = np.array([0x7FF8000000000123], np.uint64).view(np.float64)  # with a payload
+    arrays = {
+        **{f"f{size}": odd.astype(f"f{size}") for size in (2, 4, 8)},
+        "payload": quiet_nan,
+        "ids": np.arange(6).reshape(2, 3),
+        "bytes": np.arange(5, dtype=np.uint8),
+        "mask": np.array([True, False]),
+        "one": np.array(3.5, np.float32),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    checkpoints.save(tmp_path / "a", arrays, {"said": "名 = ∂"})
+    found, metadata = checkpoints.load(tmp_path / "a")
+    assert metadata == {"said": "名 = ∂"}
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert same_bits(found[name], array), name
+
+
+def test_views_are_saved_as_they_are_seen(tmp_path):
+    x = np.arange(12.0).reshape(3, 4)
+    checkpoints.save(tmp_path / "a", {"transposed": x.T, "every second": x[:, ::2], "turned": x[::-1], "big": x.astype(">f8")})
+    found, _ = checkpoints.load(tmp_path / "a")
+    np.testing.assert_array_equal(found["transposed"], x.T)
+    np.testing.assert_array_equal(found["every second"], x[:, ::2])
+    np.testing.assert_array_equal(found["turned"], x[::-1])
+    np.testing.assert_array_equal(found["big"], x)
+
+
+def test_what_the_format_does_not_have_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="names has dtype <U1"):
+        checkpoints.save(tmp_path / "a", {"names": np.array(["a"])})
+    assert list(tmp_path.iterdir()) == []
+
+
+def fails_at(moment, monkeypatch):
+    def fail(*args, **options):
+        raise KeyboardInterrupt
+
+    if moment == "written":
+        monkeypatch.setattr(os, "fsync", fail)
+    elif moment == "forced to the disk":
+        monkeypatch.setattr(pathlib.Path, "replace", fail)
+    elif moment == "renamed":
+        monkeypatch.setattr(checkpoints, "_sync_folder", fail)
+
+
+@pytest.mark.parametrize(("moment", "expected"), [("written", 1.0), ("forced to the disk", 1.0), ("renamed", 2.0)])
+def test_a_crash_leaves_the_old_file_or_the_new_one(moment, expected, tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    checkpoints.save(path, {"x": np.array([1.0])})
+    with monkeypatch.context() as patched:
+        fails_at(moment, patched)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(path, {"x": np.array([2.0])})
+    assert checkpoints.load(path)[0]["x"] == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_kill_left_over_goes_with_the_next_save(tmp_path):
+    left_over, other = tmp_path / ".a.123.tmp", tmp_path / ".b.123.tmp"
+    left_over.write_bytes(b"half")
+    other.write_bytes(b"not ours")
+    checkpoints.save(tmp_path / "a", {"x": np.zeros(1)})
+    assert sorted(tmp_path.iterdir()) == [other, tmp_path / "a"]
+
+
+def test_the_file_has_the_rights_of_any_other(tmp_path):
+    (tmp_path / "other").write_bytes(b"")
+    checkpoints.save(tmp_path / "a", {"x": np.zeros(1)})
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
+        checkpoints.load(tmp_path / "a")
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
+        checkpoints.load(tmp_path)  # a folder
+    checkpoints.save(tmp_path / "a", {"x": np.arange(100.0)})
+    whole = (tmp_path / "a").read_bytes()
+    for content in (b"", b"\x80\x04pickle", whole[:4], whole[:40], whole[:-1], whole + b"x"):
+        (tmp_path / "a").write_bytes(content)
+        with pytest.raises(ValueError, match="not a safetensors file, or is damaged or cut short"):
+            checkpoints.load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_model_is_made_again(dtype, tmp_path):
+    model = GPT(CONFIG, seed=3, dtype=dtype)
+    tokenizer = CharTokenizer.from_text("abcd", ["<end>"])
+    checkpoints.save_model(tmp_path / "a", model, tokenizer, source="名")
+    found, found_tokenizer, metadata = checkpoints.load_model(tmp_path / "a")
+    assert type(found) is GPT
+    assert found.config == CONFIG
+    assert found_tokenizer == tokenizer
+    assert metadata["source"] == "名"
+    assert metadata["model"] == "GPT"
+    state, found_state = model.state_dict(), found.state_dict()
+    assert list(found_state) == list(state)
+    assert all(same_bits(found_state[name], state[name]) for name in state)
+    ids = np.array([0, 3, 1])
+    np.testing.assert_array_equal(found(ids).data, model(ids).data)
+
+
+def test_tuples_of_a_config_come_back(tmp_path):
+    checkpoints.save_model(tmp_path / "a", MLP(MLPConfig((4, 3, 2))))
+    model, tokenizer, _ = checkpoints.load_model(tmp_path / "a")
+    assert model.config == MLPConfig((4, 3, 2))
+    assert tokenizer is None
+
+
+def test_the_same_model_makes_the_same_bytes(tmp_path):
+    for name in "abc":
+        checkpoints.save_model(tmp_path / name, MLP(MLPConfig((4, 3, 2))), one=1, two=2, three=3)
+    assert len({(tmp_path / name).read_bytes() for name in "abc"}) == 1
+
+
+def test_arrays_of_training_are_no_parameters(tmp_path):
+    checkpoints.save_model(tmp_path / "a", MLP(MLPConfig((2, 2))), arrays={"losses": np.arange(3.0)})
+    arrays, _ = checkpoints.load_run(tmp_path / "a")
+    assert arrays["training.losses"].tolist() == [0, 1, 2]
+    model, _, _ = checkpoints.load_model(tmp_path / "a")
+    assert list(model.state_dict()) == ["W1", "b1"]
+
+
+class Other(Module):
+    config = None
+
+    def __init__(self):
+        self.w = Parameter(np.zeros(1))
+
+
+def test_models_that_are_not_known(tmp_path):
+    with pytest.raises(TypeError, match=r"one of GPT, .*; got Other"):
+        checkpoints.save_model(tmp_path / "a", Other())
+    checkpoints.save(tmp_path / "a", {"w": np.zeros(1)}, {"chainrule": '{"model": "RNN"}'})
+    with pytest.raises(ValueError, match="holds a RNN; this version knows GPT"):
+        checkpoints.load_model(tmp_path / "a")
+    checkpoints.save(tmp_path / "a", {"w": np.zeros(1)}, {"format": "pt"})
+    with pytest.raises(ValueError, match="not written by save_model"):
+        checkpoints.load_model(tmp_path / "a")
+
+
+def test_parameters_that_do_not_fit(tmp_path):
+    model = MLP(MLPConfig((2, 2)))
+    checkpoints.save_model(tmp_path / "a", model)
+    arrays, header = checkpoints.load(tmp_path / "a")
+    checkpoints.save(tmp_path / "a", {"W1": arrays["W1"], "b7": arrays["b1"]}, header)
+    with pytest.raises(ValueError, match="missing: b1; unknown: b7"):
+        checkpoints.load_model(tmp_path / "a")
+    checkpoints.save(tmp_path / "a", {"W1": arrays["W1"], "b1": np.zeros(3)}, header)
+    with pytest.raises(ValueError, match=r"b1 has shape \(2,\)"):
+        checkpoints.load_model(tmp_path / "a")
+    model.b1 = Parameter(np.zeros(2, np.float32))
+    with pytest.raises(TypeError, match="one dtype; got float32, float64"):
+        checkpoints.save_model(tmp_path / "a", model)
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=r'pip install "chainrule\[train\]"'):
+        checkpoints.save(tmp_path / "a", {})

@@ -1,0 +1,381 @@
+"""Hugging Face folders, written here by hand: names, splits, transposes, dtypes, and everything that is refused."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from chainrule.models import checkpoints, pretrained
+from chainrule.models.bert import BERT, BERTConfig
+from chainrule.models.gpt import GPT, GPTConfig
+
+rng = np.random.default_rng(0)
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 7, "n_positions": 5, "n_layer": 1, "n_head": 2, "n_embd": 4}
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 7,
+    "hidden_size": 8,
+    "intermediate_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 5,
+}
+BERT_BASE = {
+    "model_type": "bert",
+    "vocab_size": 7,
+    "hidden_size": 4,
+    "intermediate_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 5,
+}
+
+GPT2_SHAPES = {
+    "wte.weight": (7, 4),
+    "wpe.weight": (5, 4),
+    "h.0.ln_1.weight": (4,),
+    "h.0.ln_1.bias": (4,),
+    "h.0.attn.c_attn.weight": (4, 12),
+    "h.0.attn.c_attn.bias": (12,),
+    "h.0.attn.c_proj.weight": (4, 4),
+    "h.0.attn.c_proj.bias": (4,),
+    "h.0.ln_2.weight": (4,),
+    "h.0.ln_2.bias": (4,),
+    "h.0.mlp.c_fc.weight": (4, 16),
+    "h.0.mlp.c_fc.bias": (16,),
+    "h.0.mlp.c_proj.weight": (16, 4),
+    "h.0.mlp.c_proj.bias": (4,),
+    "ln_f.weight": (4,),
+    "ln_f.bias": (4,),
+}
+LLAMA_SHAPES = {
+    "embed_tokens.weight": (7, 8),
+    "layers.0.input_layernorm.weight": (8,),
+    "layers.0.self_attn.q_proj.weight": (8, 8),
+    "layers.0.self_attn.k_proj.weight": (4, 8),
+    "layers.0.self_attn.v_proj.weight": (4, 8),
+    "layers.0.self_attn.o_proj.weight": (8, 8),
+    "layers.0.post_attention_layernorm.weight": (8,),
+    "layers.0.mlp.gate_proj.weight": (6, 8),
+    "layers.0.mlp.up_proj.weight": (6, 8),
+    "layers.0.mlp.down_proj.weight": (8, 6),
+    "norm.weight": (8,),
+    "lm_head.weight": (7, 8),
+}
+BERT_SHAPES = {
+    "embeddings.word_embeddings.weight": (7, 4),
+    "embeddings.position_embeddings.weight": (5, 4),
+    "embeddings.token_type_embeddings.weight": (2, 4),
+    "embeddings.LayerNorm.weight": (4,),
+    "embeddings.LayerNorm.bias": (4,),
+    **{f"encoder.layer.0.attention.{name}.weight": (4, 4) for name in ("self.query", "self.key", "self.value", "output.dense")},
+    **{f"encoder.layer.0.attention.{name}.bias": (4,) for name in ("self.query", "self.key", "self.value", "output.dense")},
+    "encoder.layer.0.attention.output.LayerNorm.weight": (4,),
+    "encoder.layer.0.attention.output.LayerNorm.bias": (4,),
+    "encoder.layer.0.intermediate.dense.weight": (6, 4),
+    "encoder.layer.0.intermediate.dense.bias": (6,),
+    "encoder.layer.0.output.dense.weight": (4, 6),
+    "encoder.layer.0.output.dense.bias": (4,),
+    "encoder.layer.0.output.LayerNorm.weight": (4,),
+    "encoder.layer.0.output.LayerNorm.bias": (4,),
+}
+SHAPES = {"gpt2": GPT2_SHAPES, "llama": LLAMA_SHAPES, "bert": BERT_SHAPES}
+CONFIGS = {"gpt2": GPT2, "llama": LLAMA, "bert": BERT_BASE}
+
+
+def filled(shapes, dtype=np.float32):
+    return {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def write(folder, config, arrays, file="model.safetensors"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    checkpoints.save(folder / file, arrays, {"format": "pt"})
+    return folder
+
+
+# What becomes what
+
+
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_gpt2(tmp_path, prefix):
+    arrays = filled(GPT2_SHAPES)
+    model = GPT.from_pretrained(write(tmp_path, GPT2, {prefix + name: array for name, array in arrays.items()}))
+    assert model.config == GPTConfig(vocab_size=7, context=5, n_layer=1, n_head=2, d_model=4)
+    attn, ffn = model.blocks[0].attn, model.blocks[0].ffn
+    assert_array_equal(attn.WQ.data, arrays["h.0.attn.c_attn.weight"][:, :4])  # (in, out): as it is
+    assert_array_equal(attn.WK.data, arrays["h.0.attn.c_attn.weight"][:, 4:8])
+    assert_array_equal(attn.WV.data, arrays["h.0.attn.c_attn.weight"][:, 8:])
+    assert_array_equal(attn.bK.data, arrays["h.0.attn.c_attn.bias"][4:8])
+    assert_array_equal(attn.WO.data, arrays["h.0.attn.c_proj.weight"])
+    assert_array_equal(ffn.W2.data, arrays["h.0.mlp.c_proj.weight"])
+    assert_array_equal(model.blocks[0].norm2.beta.data, arrays["h.0.ln_2.bias"])
+    assert_array_equal(model.E.data, arrays["wte.weight"])
+    assert_array_equal(model.positions.P.data, arrays["wpe.weight"])
+    assert_array_equal(model.norm.gamma.data, arrays["ln_f.weight"])
+    for parameter in model.parameters():
+        assert parameter.dtype == np.float32
+        assert parameter.data.flags.c_contiguous
+        assert not parameter.data.flags.writeable
+        assert parameter.requires_grad
+
+
+def test_llama(tmp_path):
+    arrays = filled(LLAMA_SHAPES)
+    named = {name if name.startswith("lm_head") else f"model.{name}": array for name, array in arrays.items()}
+    model = GPT.from_pretrained(write(tmp_path, {**LLAMA, "rope_theta": 500, "rms_norm_eps": 1e-5}, named))
+    assert (model.config.rope_base, model.config.rope_halves, model.config.norm_eps) == (500, True, 1e-5)
+    assert (model.config.n_kv_head, model.config.tied, model.config.activation) == (2, False, "swiglu")
+    attn, ffn = model.blocks[0].attn, model.blocks[0].ffn
+    assert_array_equal(attn.WK.data, arrays["layers.0.self_attn.k_proj.weight"].T)  # (out, in) in the file
+    assert_array_equal(attn.WO.data, arrays["layers.0.self_attn.o_proj.weight"].T)
+    assert_array_equal(ffn.W1.data, arrays["layers.0.mlp.gate_proj.weight"].T)  # inside silu
+    assert_array_equal(ffn.W3.data, arrays["layers.0.mlp.up_proj.weight"].T)
+    assert_array_equal(ffn.W2.data, arrays["layers.0.mlp.down_proj.weight"].T)
+    assert_array_equal(model.U.data, arrays["lm_head.weight"].T)
+    assert attn.WQ.data.flags.c_contiguous
+
+
+def test_bert(tmp_path):
+    arrays = filled(BERT_SHAPES)
+    model = BERT.from_pretrained(write(tmp_path, BERT_BASE, {f"bert.{name}": array for name, array in arrays.items()}))
+    assert (model.config.pooler, model.config.head, model.config.d_ff) == (False, False, 6)
+    attn = model.blocks[0].attn
+    assert_array_equal(attn.WV.data, arrays["encoder.layer.0.attention.self.value.weight"].T)
+    assert_array_equal(attn.bO.data, arrays["encoder.layer.0.attention.output.dense.bias"])
+    assert_array_equal(model.blocks[0].norm1.gamma.data, arrays["encoder.layer.0.attention.output.LayerNorm.weight"])
+    assert_array_equal(model.blocks[0].norm2.gamma.data, arrays["encoder.layer.0.output.LayerNorm.weight"])
+    assert_array_equal(model.segments.E.data, arrays["embeddings.token_type_embeddings.weight"])
+
+
+def test_bert_in_the_old_spelling_with_pooler_and_head(tmp_path):
+    arrays = filled({
+        **BERT_SHAPES,
+        "pooler.dense.weight": (4, 4),
+        "pooler.dense.bias": (4,),
+        "cls.predictions.transform.dense.weight": (4, 4),
+        "cls.predictions.transform.dense.bias": (4,),
+        "cls.predictions.transform.LayerNorm.weight": (4,),
+        "cls.predictions.transform.LayerNorm.bias": (4,),
+        "cls.predictions.bias": (7,),
+        "cls.seq_relationship.weight": (2, 4),
+        "cls.seq_relationship.bias": (2,),
+    })  # fmt: skip
+    arrays["cls.predictions.decoder.weight"] = arrays["embeddings.word_embeddings.weight"]
+    old = {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value for name, value in arrays.items()}
+    old = {name if name.startswith("cls.") else f"bert.{name}": value for name, value in old.items()}
+    old["bert.embeddings.position_ids"] = np.arange(5)[None]
+    model = BERT.from_pretrained(write(tmp_path, BERT_BASE, old))
+    assert_array_equal(model.norm.gamma.data, arrays["embeddings.LayerNorm.weight"])
+    assert_array_equal(model.head.dense.W.data, arrays["cls.predictions.transform.dense.weight"].T)
+    assert_array_equal(model.head.norm.beta.data, arrays["cls.predictions.transform.LayerNorm.bias"])
+    assert_array_equal(model.head.c.data, arrays["cls.predictions.bias"])
+    assert_array_equal(model.pooler.W.data, arrays["pooler.dense.weight"].T)
+
+
+def test_masks_among_the_arrays_are_no_parameters(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    masks = {"h.0.attn.bias": np.tri(5, dtype=np.uint8)[None, None], "h.0.attn.masked_bias": np.float32([-1e4])}
+    model = GPT.from_pretrained(write(tmp_path, GPT2, {**arrays, **masks}))
+    assert model.E.dtype == np.float32
+
+
+def test_a_tied_unembedding_may_be_written_twice(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    twice = {**arrays, "lm_head.weight": arrays["wte.weight"]}
+    model = GPT.from_pretrained(write(tmp_path / "twice", GPT2, twice))
+    assert_array_equal(model.E.data, arrays["wte.weight"])
+    other = {**arrays, "lm_head.weight": arrays["wte.weight"] + 1}
+    with pytest.raises(ValueError, match=r"lm_head\.weight should equal wte\.weight"):
+        GPT.from_pretrained(write(tmp_path / "other", GPT2, other))
+    untied = GPT.from_pretrained(write(tmp_path / "untied", {**GPT2, "tie_word_embeddings": False}, other))
+    assert_array_equal(untied.U.data, other["lm_head.weight"].T)
+
+
+def test_options_of_gpt2(tmp_path):
+    said = {**GPT2, "n_inner": 6, "activation_function": "relu", "layer_norm_epsilon": 1e-3, "scale_attn_weights": True}
+    arrays = filled({**GPT2_SHAPES, "h.0.mlp.c_fc.weight": (4, 6), "h.0.mlp.c_fc.bias": (6,), "h.0.mlp.c_proj.weight": (6, 4)})
+    config = GPT.from_pretrained(write(tmp_path, said, arrays)).config
+    assert (config.d_ff, config.activation, config.norm_eps) == (6, "relu", 1e-3)
+
+
+# Files and dtypes
+
+
+def test_several_files(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    names = list(arrays)
+    parts = {"a.safetensors": names[:6], "b.safetensors": names[6:]}
+    for file, part in parts.items():
+        write(tmp_path, GPT2, {name: arrays[name] for name in part}, file)
+    places = {name: file for file, part in parts.items() for name in part}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    model = GPT.from_pretrained(tmp_path)
+    assert_array_equal(model.E.data, arrays["wte.weight"])
+    assert_array_equal(model.norm.beta.data, arrays["ln_f.bias"])
+    (tmp_path / "b.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"b\.safetensors is missing"):
+        GPT.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_dtype_is_that_of_the_file_or_as_asked(tmp_path, dtype):
+    folder = write(tmp_path, GPT2, filled(GPT2_SHAPES, dtype))
+    assert {p.dtype for p in GPT.from_pretrained(folder).parameters()} == {np.dtype(dtype)}
+    assert {p.dtype for p in GPT.from_pretrained(folder, dtype=np.float64).parameters()} == {np.dtype(np.float64)}
+
+
+def test_bfloat16_becomes_float32(tmp_path):
+    """Its bits by hand: 0x3F80 is 1, 0xC040 is -3, 0x4049 is 3.140625; float32 has the same bits in front."""
+    arrays = filled(GPT2_SHAPES)
+    bits = np.resize(np.array([0x3F80, 0xC040, 0x4049], "<u2"), 28)
+    header, numbers = {}, b""
+    for name, array in arrays.items():
+        half = name == "wte.weight"
+        content = bits.tobytes() if half else array.tobytes()
+        offsets = [len(numbers), len(numbers) + len(content)]
+        header[name] = {"dtype": "BF16" if half else "F32", "shape": list(array.shape), "data_offsets": offsets}
+        numbers += content
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + numbers)
+    (tmp_path / "config.json").write_text(json.dumps(GPT2))
+    model = GPT.from_pretrained(tmp_path)
+    assert_array_equal(model.E.data.ravel()[:4], [1, -3, 3.140625, 1])
+    assert_array_equal(model.positions.P.data, arrays["wpe.weight"])
+    assert model.E.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_what_is_saved_is_what_was_loaded_bit_for_bit(tmp_path, kind):
+    arrays = filled(SHAPES[kind])
+    arrays[next(iter(arrays))].flat[0] = np.nan
+    model = pretrained.load(write(tmp_path / "first", CONFIGS[kind], arrays))
+    model.save_pretrained(tmp_path / "second")
+    again = pretrained.load(tmp_path / "second")
+    assert pretrained._complete(again.config) == pretrained._complete(model.config)
+    for (path, a), (same, b) in zip(model.named_parameters(), again.named_parameters(), strict=True):
+        assert path == same
+        assert a.data.tobytes() == b.data.tobytes()
+    prefix = {"gpt2": "transformer.", "llama": "model.", "bert": ""}[kind]
+    saved, metadata = checkpoints.load(tmp_path / "second" / "model.safetensors")
+    assert metadata == {"format": "pt"}  # transformers asks for it
+    expected = {name if name.startswith("lm_head") else prefix + name: array for name, array in arrays.items()}
+    assert saved.keys() == expected.keys()
+    for name, array in expected.items():
+        assert saved[name].tobytes() == array.tobytes()
+
+
+def test_a_model_of_our_own_is_saved(tmp_path):
+    sizes = {"vocab_size": 7, "context": 5, "n_layer": 2, "n_head": 2, "d_model": 4}
+    for config in (
+        GPTConfig(**sizes, dropout=0.1, d_ff=6, tied=False),
+        GPTConfig(**sizes, norm="rms", positions="rope", rope_halves=True, activation="swiglu", bias=False, d_head=4),
+    ):
+        model = GPT(config)
+        model.save_pretrained(tmp_path / config.norm)
+        assert_array_equal(GPT.from_pretrained(tmp_path / config.norm)([1, 2, 3]).data, model.eval()([1, 2, 3]).data)
+    masked = BERT(BERTConfig(**sizes, pooler=True))
+    masked.save_pretrained(tmp_path / "bert")
+    assert BERT.from_pretrained(tmp_path / "bert").config == pretrained._complete(masked.config)
+
+
+@pytest.mark.parametrize("changes", [
+    {"positions": "alibi"}, {"pre_norm": False}, {"activation": "swiglu"}, {"activation": "sigmoid"}, {"bias": False},
+    {"norm": "rms"}, {"n_kv_head": 1}, {"d_head": 6},
+    {"norm": "rms", "positions": "rope", "activation": "swiglu", "bias": False},  # pairs of neighbours
+])  # fmt: skip
+def test_a_model_that_config_json_has_no_words_for_is_not_saved(tmp_path, changes):
+    model = GPT(GPTConfig(**{"vocab_size": 7, "context": 5, "n_layer": 1, "n_head": 2, "d_model": 4, **changes}))
+    with pytest.raises(ValueError, match="no words"):
+        model.save_pretrained(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# What is refused
+
+
+def test_every_fault_is_named_at_once(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    del arrays["wpe.weight"], arrays["h.0.ln_2.bias"]
+    arrays["h.1.ln_1.weight"] = np.ones(4, np.float32)
+    arrays["ln_f.bias"] = np.ones(5, np.float32)
+    arrays["h.0.attn.c_attn.weight"] = arrays["h.0.attn.c_attn.weight"].T
+    with pytest.raises(ValueError, match="do not fit") as raised:
+        GPT.from_pretrained(write(tmp_path, GPT2, arrays))
+    for fault in (
+        "wpe.weight is missing",
+        "h.0.ln_2.bias is missing",
+        "h.1.ln_1.weight is left over",
+        "ln_f.bias has shape (5,) and should have (4,)",
+        "h.0.attn.c_attn.weight has shape (12, 4) and should have (4, 12)",
+    ):
+        assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({**GPT2, "activation_function": "mish"}, "activation_function='mish'"),
+        ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights=False"),
+        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ({**GPT2, "add_cross_attention": True}, "add_cross_attention=True"),
+        ({**GPT2, "model_type": "mamba"}, "'mamba'; expected one of gpt2, llama, bert"),
+        ({key: value for key, value in GPT2.items() if key != "model_type"}, "None; expected one of"),
+        ({key: value for key, value in GPT2.items() if key != "n_head"}, "lacks n_head"),
+        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias=True"),
+        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling="),
+        ({**LLAMA, "rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type='llama3'"),
+        ({**BERT_BASE, "position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({**BERT_BASE, "is_decoder": True}, "is_decoder=True"),
+        ({**BERT_BASE, "hidden_act": "gelu_fast"}, "hidden_act='gelu_fast'"),
+    ],
+)
+def test_options_that_are_not_known_are_refused_by_name(tmp_path, config, said):
+    arrays = filled(SHAPES.get(config.get("model_type"), GPT2_SHAPES))
+    with pytest.raises(ValueError, match=said):
+        pretrained.load(write(tmp_path, config, arrays))
+
+
+def test_a_folder_of_another_class(tmp_path):
+    folder = write(tmp_path, GPT2, filled(GPT2_SHAPES))
+    with pytest.raises(ValueError, match="'gpt2'; expected one of bert"):
+        BERT.from_pretrained(folder)
+
+
+def test_a_pickle_is_not_read(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(GPT2))
+    with pytest.raises(FileNotFoundError, match=r"neither model\.safetensors nor"):
+        GPT.from_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(FileNotFoundError, match=r"a pickle.*save_pretrained"):
+        GPT.from_pretrained(tmp_path)
+
+
+def test_missing_and_damaged_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        GPT.from_pretrained(tmp_path)
+    folder = write(tmp_path, GPT2, filled(GPT2_SHAPES))
+    whole = (folder / "model.safetensors").read_bytes()
+    for content in (b"", b"not safetensors at all", whole[:-1]):
+        (folder / "model.safetensors").write_bytes(content)
+        with pytest.raises(ValueError, match="damaged or cut short"):
+            GPT.from_pretrained(folder)
+
+
+def test_dtypes_that_no_parameter_has(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    arrays["wte.weight"] = arrays["wte.weight"].astype(np.int8)
+    with pytest.raises(ValueError, match=r"wte\.weight is kept as I8"):
+        GPT.from_pretrained(write(tmp_path, GPT2, arrays))
+
+
+def test_without_safetensors(tmp_path, monkeypatch):
+    folder = write(tmp_path, GPT2, filled(GPT2_SHAPES))
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=r"chainrule\[train\]"):
+        GPT.from_pretrained(folder)

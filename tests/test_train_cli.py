@@ -1,0 +1,226 @@
+"""`chainrule train` and `chainrule sample`, as a user types them."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chainrule import train_cli
+from chainrule.cli import main
+from chainrule.models import checkpoints
+from chainrule.models.training import CHECKPOINT
+
+TEXT = "the cat sat on the mat. the dog sat on the log.\n" * 6
+TINY = ["--layers=1", "--heads=2", "--width=8", "--context=5", "--steps=6", "--batch=3", "--eval-every=3", "--sample-every=0"]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
+    return "book.txt"
+
+
+def failure(arguments, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("chainrule: ")
+    return printed
+
+
+def test_train_then_sample(book, capsys):
+    assert main(["train", book, *TINY]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("GPT of ")
+    assert lines[0].endswith("in 6 steps; runs/book")
+    assert [line.split()[:2] for line in lines[1:-1]] == [["step", "0"], ["step", "3"], ["step", "6"]]
+    assert "validation 2." in lines[1]
+    assert "training" not in lines[1]
+    assert "training 2." in lines[2]
+    assert "tokens/s" in lines[2]
+    assert lines[-1] == f"wrote runs/book/{CHECKPOINT}, runs/book/loss.svg"
+    assert Path("runs/book/loss.svg").read_text(encoding="utf-8").endswith("</svg>\n")
+    assert main(["sample", "runs/book", "--prompt", "the c", "--max-new-tokens", "7"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("the c")
+    assert len(said) == len("the c") + 7 + len("\n")
+    assert main(["sample", f"runs/book/{CHECKPOINT}", "--prompt", "the c", "--max-new-tokens", "7"]) == 0
+    assert capsys.readouterr().out == said
+    assert main(["sample", "runs/book", "--temperature=0", "--count=2", "--max-new-tokens=3"]) == 0
+    said = capsys.readouterr().out
+    assert said[: len(said) // 2] == said[len(said) // 2 :]  # at temperature 0 the seed does not matter
+
+
+def test_the_checkpoint_records_every_option(book):
+    assert main(["train", book, *TINY, "--norm", "rms", "--untied", "--betas", "0.8,0.9", "--dtype", "float64"]) == 0
+    model, _, metadata = checkpoints.load_model(f"runs/book/{CHECKPOINT}")
+    options = metadata["about"]["options"]
+    assert set(options) == {"source", *train_cli.A_TEXT}
+    assert (options["source"], options["norm"], options["untied"], options["betas"]) == (book, "rms", True, [0.8, 0.9])
+    assert (options["eval_every"], options["checkpoint_every"], options["warmup"]) == (
+        3,
+        3,
+        0,
+    )  # what was left open is filled in
+    assert model.config.norm == "rms"
+    assert not model.config.tied
+    assert model.E.dtype == "float64"
+
+
+def test_names_are_documents(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    assert main(["train", "names", "--out", out, "--steps=2", "--sample-every=2", "--width=8"]) == 0
+    printed = capsys.readouterr().out
+    assert sum(line.startswith("    ") for line in printed.splitlines()) == 5  # five made-up names
+    assert main(["sample", out, "--count=3", "--prompt=an"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert len(names) == 3
+    assert all(name.startswith("an") for name in names)
+    assert len(set(names)) == 3  # each by a seed of its own
+
+
+def test_digits(tmp_path, capsys):
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), "--steps=50"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("MLP of 13,002 parameters")
+    assert "right " in printed
+    assert "examples/s" in printed
+    assert main(["train", "--resume", "--out", str(tmp_path / "run")]) == 0
+    assert "holds a MLP that writes no text" in failure(["sample", str(tmp_path / "run")], capsys)
+
+
+def test_a_file_of_options(book, capsys):
+    Path("run.toml").write_text(
+        'source = "book.txt"\nout = "here"\nlayers = 1\nheads = 2\nwidth = 8\ncontext = 5\nsteps = 99\nuntied = true\n'
+        "betas = [0.5, 0.6]\nweight-decay = 0\n",
+        encoding="utf-8",
+    )
+    assert main(["train", "--config=run.toml", "--steps=2"]) == 0
+    options = checkpoints.load_model(f"here/{CHECKPOINT}")[2]["about"]["options"]
+    assert options["steps"] == 2  # the command line wins
+    assert (options["width"], options["untied"], options["betas"], options["weight_decay"]) == (8, True, [0.5, 0.6], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("wieght_decay = 0.1", "there is no option 'wieght_decay'. Did you mean weight_decay?"),
+        ("xyzzy = 1", "there is no option 'xyzzy'. There are: layers, "),
+        ("steps = 1.5", "steps does not take 1.5"),
+        ("untied = 1", "untied does not take 1"),
+        ('norm = "batch"', "norm is one of layer, rms; got 'batch'"),
+        ("steps 3", "is not TOML"),
+    ],
+)
+def test_files_of_options_that_make_no_sense(content, said, book, capsys):
+    Path("run.toml").write_text(content, encoding="utf-8")
+    assert said in failure(["train", book, "--config=run.toml"], capsys)
+
+
+def test_a_file_of_options_that_is_missing(book, capsys):
+    assert "cannot read run.toml: No such file" in failure(["train", book, "--config=run.toml"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "say what to train on: a text file, or one of names, "),
+        (["train", "shakespear"], "there is no file 'shakespear'. Did you mean shakespeare?"),
+        (["train", "missing.txt"], "there is no file 'missing.txt'. The shipped sets are names"),
+        (["train", "empty.txt"], "empty.txt is empty"),
+        (["train", "latin.txt"], "latin.txt is not UTF-8: byte 0xe9 at 1"),
+        (["train", "book.txt", "--context=400"], "has 288 tokens; with a context of 400 it takes at least 446"),
+        (["train", "book.txt", "--lines", "--steps=0"], "steps is a whole number from 1; got 0"),
+        (["train", "book.txt", "--heads=3"], "n_head must divide d_model"),
+        (["train", "book.txt", "--sizes=784,10"], "--sizes does not apply to book.txt"),
+        (["train", "digits", "--heads=3"], "--heads does not apply to digits"),
+        (["train", "digits", "--sizes=784,5"], "sizes are 784, …, 10; got 784,5"),
+        (["train", "book.txt", "--resume"], "There is no checkpoint runs/book"),
+        (["train", "book.txt", "--out", "book.txt"], "cannot write book.txt"),
+        (["sample", "runs/book"], "There is no checkpoint runs/book"),
+        (["sample", "book.txt"], "book.txt is not a safetensors file"),
+    ],
+)
+def test_mistakes_are_named(arguments, said, book, capsys):
+    Path("empty.txt").write_bytes(b"")
+    Path("latin.txt").write_bytes("né".encode("latin-1"))
+    assert said in failure(arguments, capsys)
+
+
+@pytest.mark.parametrize("wrong", ["--steps=many", "--norm=batch", "--betas=0.9", "--sizes=a,b"])
+def test_values_that_make_no_sense(wrong, book, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["train", book, wrong])
+    assert left.value.code == 2
+    assert wrong.split("=")[0] in capsys.readouterr().err
+
+
+def test_a_run_is_not_overwritten(book, capsys):
+    assert main(["train", book, *TINY]) == 0
+    before = Path("runs/book", CHECKPOINT).read_bytes()
+    assert "runs/book holds a run. Go on with it by --resume" in failure(["train", book, *TINY], capsys)
+    said = failure(["train", book, "--resume", "--width=16", "--lr=0.5", "--steps=6"], capsys)
+    assert "has width 8, not 16; lr 0.001, not 0.5. Leave these out" in said
+    assert Path("runs/book", CHECKPOINT).read_bytes() == before
+    assert main(["train", "--resume", "--out=runs/book"]) == 0  # nothing is left to do
+    assert Path("runs/book", CHECKPOINT).read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stop_and_resume(number, book, capsys, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(train_cli.Lines, "step", lambda _, trainer: trainer.step_count == 4 and signal.raise_signal(number))
+        assert main(["train", book, *TINY]) == 128 + number
+    printed = capsys.readouterr()
+    assert "Stopped after step 4 of 6; runs/book has the checkpoint to resume from." in printed.err
+    assert "chainrule train --resume --out runs/book" in printed.err
+    assert main(["train", "--resume", "--out=runs/book"]) == 0
+    assert "from step 4 to 6 steps" in capsys.readouterr().out
+    assert main(["train", book, *TINY, "--out=whole"]) == 0
+    assert Path("runs/book", CHECKPOINT).read_bytes() == Path("whole", CHECKPOINT).read_bytes()
+
+
+def test_a_run_that_diverges(book, capsys):
+    assert main(["train", book, *TINY, "--optimizer=sgd", "--lr=1e30", "--clip=0", "--schedule=constant"]) == 1
+    printed = capsys.readouterr().err
+    assert "chainrule: Step " in printed
+    assert "The last checkpoint in runs/book is kept." in printed
+    assert checkpoints.load_model(f"runs/book/{CHECKPOINT}")[2]["step"] == 0
+
+
+def test_the_help_says_each_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "--layers N blocks (default: 4; names: 1)" in printed
+    assert "learning rate, at its highest (default: 0.001; names: 0.01; digits: 2)" in printed
+
+
+def test_on_a_terminal_a_bar_moves(book):
+    """In a terminal of its own, which a pseudo-terminal is."""
+    pty = pytest.importorskip("pty")
+    written = []
+
+    def read(descriptor):
+        import os
+
+        data = os.read(descriptor, 1024)
+        written.append(data)
+        return data
+
+    code = f"import sys; from chainrule.cli import main; sys.exit(main({['train', book, *TINY]!r}))"
+    assert pty.spawn([sys.executable, "-c", code], read) == 0
+    printed = b"".join(written).decode()
+    assert "step 1 of 6" in printed
+    assert "validation" in printed
+
+
+def test_kills_at_random_moments():
+    """Two of those that `python tests/kill_training.py` makes."""
+    command = [sys.executable, str(Path(__file__).with_name("kill_training.py")), "--kills=2", "--steps=20"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads(run.stdout.splitlines()[-1]) == {"kills": 2, "damaged": 0, "same bytes": True}
