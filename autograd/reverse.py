@@ -96,10 +96,11 @@ def chain_rule(
             else:
                 y, inputs = node._array, node.values
                 adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
+            arguments = (adjoint, y, *inputs)  # of every rule of this node
             options, joint = node.options, primitive.joint
             rules: Any = primitive.rules
             if joint is not None:
-                rules = joint(adjoint, y, *inputs, **options)
+                rules = joint(*arguments, **options)
                 if len(rules) != len(inputs):
                     raise ValueError(f"{primitive.name}'s joint rule owes {len(inputs)} contributions; got {len(rules)}.")
             for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
@@ -110,7 +111,7 @@ def chain_rule(
                     elif rule is None:
                         raise TypeError(missing_rule(node, x))
                     else:
-                        contribution = rule(adjoint, y, *inputs, **options) if options else rule(adjoint, y, *inputs)
+                        contribution = rule(*arguments, **options) if options else rule(*arguments)
                     if thorough and contribution is not adjoint:
                         contribution = with_exact_zeros(node, len(contributions), contribution, adjoint, y, inputs)
                     data = x._array
@@ -215,8 +216,6 @@ def hooked(node: Tensor, adjoint: Any) -> Any:
 
 def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
     """The contribution in the shape and dtype of the input `data`; an elementwise one is first summed down to it."""
-    if contribution.dtype.kind == "c":
-        raise TypeError(f"A contribution is real; a rule of {primitive.name} returned complex numbers.")
     if primitive.elementwise:
         contribution = unbroadcast(contribution, data.shape)
     if contribution.shape != data.shape:
@@ -224,7 +223,11 @@ def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
             f"A contribution has the shape of its input; a rule of {primitive.name} returned {contribution.shape} for an input "
             f"of shape {data.shape}."
         )
-    return contribution if contribution.dtype == data.dtype else contribution.astype(data.dtype)
+    if contribution.dtype == data.dtype:
+        return contribution
+    if contribution.dtype.kind == "c":
+        raise TypeError(f"A contribution is real; a rule of {primitive.name} returned complex numbers.")
+    return contribution.astype(data.dtype)
 
 
 def not_an_array(node: Tensor, x: Tensor, contribution: Any) -> str:
