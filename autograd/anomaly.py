@@ -49,11 +49,12 @@ def check_made(primitive: Primitive, inputs: Iterable[Any], values: Iterable[Any
     raise AnomalyError("\n".join(lines))
 
 
-def watched(steps: Iterable[Step]) -> Iterator[Step]:
+def watched(steps: Iterable[Step]) -> Iterable[Step]:
     """The same steps; within `detect_anomaly`, raise AnomalyError at the first contribution that is not finite."""
-    if not MODE.get().anomaly:
-        yield from steps
-        return
+    return _checked(steps) if MODE.get().anomaly else steps
+
+
+def _checked(steps: Iterable[Step]) -> Iterator[Step]:
     for step in steps:
         if found := odd_entry(step.adjoint):
             raise AnomalyError(f"The adjoint that arrived at {step.node.path} has {_at(found)}.")
