@@ -144,13 +144,20 @@ class Primitive:
         """Compute the output; with a Tensor among the inputs, as a Tensor that remembers how."""
         if options or len(inputs) != self.arity:
             inputs, options = self._bind(inputs, options)
-        values: Any = []
-        is_tensor = tracked = constants = objects = complex_ = False
+        values: Any
         if len(inputs) == 2 and isinstance(inputs[0], Tensor) and isinstance(inputs[1], Tensor):
-            a, b = inputs  # the usual case, without the loop
+            a, b = inputs  # the usual cases, without the loop
             values = (a._array, b._array)
-            is_tensor, tracked = True, a.requires_grad or b.requires_grad
+            tracked = a.requires_grad or b.requires_grad
+            is_tensor, constants, objects = True, False, False
+        elif len(inputs) == 1 and isinstance(inputs[0], Tensor):
+            (a,) = inputs
+            values = (a._array,)
+            tracked = a.requires_grad
+            is_tensor, constants, objects = True, False, False
         else:
+            values = []
+            is_tensor = tracked = constants = objects = complex_ = False
             for x in inputs:
                 if isinstance(x, Tensor):
                     is_tensor = True
@@ -166,8 +173,8 @@ class Primitive:
                     constants = constants or isinstance(x, np.ndarray)
                     objects = objects or getattr(x, "dtype", None) is OBJECTS
                     complex_ = complex_ or isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
-        if complex_ and is_tensor:
-            raise TypeError(f"{self.name} of a Tensor and complex numbers: complex tensors are not supported, for now.")
+            if complex_ and is_tensor:
+                raise TypeError(f"{self.name} of a Tensor and complex numbers: complex tensors are not supported, for now.")
         mode = MODE.get()
         if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
             return self.definition(*inputs, **options)
@@ -287,7 +294,7 @@ def primitive(*numpy_functions: Function, **properties: Any) -> Callable[[Functi
     def make(forward: Function) -> Primitive:
         made = Primitive(forward, **properties)
         for function in numpy_functions:
-            DISPATCH[function] = made
+            DISPATCH[function] = made.__call__  # bound: calling the instance itself takes Python longer
             if not isinstance(function, (np.ufunc, MethodDescriptorType)):  # whose other arguments may stand in another order
                 made.option_order = tuple(inspect.signature(function).parameters)[made.arity :]
         return made

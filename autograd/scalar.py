@@ -373,4 +373,5 @@ def as_tensors(output: Value) -> dict[Value, Tensor]:
 
 
 BY_NAME: dict[str, Primitive] = {"relu": relu, "sigmoid": sigmoid}  # those of Value, and what `apply_to_entries` met
-BY_NAME.update({p.name: p for p in DISPATCH.values() if isinstance(p, Primitive) and p.elementwise})
+_dispatched = [getattr(handler, "__self__", None) for handler in DISPATCH.values()]  # whose bound calls these are
+BY_NAME.update({p.name: p for p in _dispatched if isinstance(p, Primitive) and p.elementwise})

@@ -528,13 +528,14 @@ class Tensor:
     # NumPy's protocols
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "__call__" and not kwargs and ufunc in DISPATCH:
-            return DISPATCH[ufunc](*inputs)
+        handler = DISPATCH.get(ufunc) if method == "__call__" else None
+        if handler is not None and not kwargs:
+            return handler(*inputs)
         name = f"np.{ufunc.__name__}" if method == "__call__" else f"np.{ufunc.__name__}.{method}"
         if kwargs.pop("out", None) is not None:
             raise TypeError(f"{name}(..., out=...) would overwrite values that a graph may need. Use the returned tensor.")
-        if method == "__call__" and ufunc in DISPATCH:
-            return DISPATCH[ufunc](*inputs, **kwargs)
+        if handler is not None:
+            return handler(*inputs, **kwargs)
         if method == "__call__" and ufunc in PLAIN:
             return ufunc(*map(value_of, inputs), **kwargs)
         if (reduction := REDUCTIONS.get((ufunc, method))) is not None:
