@@ -20,10 +20,10 @@ import numpy as np
 
 from chainrule.autograd.check import ATOL, RTOL, Entry, GradcheckReport, Method, check_direction, differences, gradcheck
 from chainrule.autograd.describe import forward_text, rule_text, source_text
-from chainrule.autograd.graph import ancestors, options_of, replay
+from chainrule.autograd.graph import ancestors, replay
 from chainrule.autograd.modes import enable_grad, no_grad, record_sources
 from chainrule.autograd.reverse import chain_rule, fitted, gradients, quiet
-from chainrule.autograd.tensor import Tensor, value_of
+from chainrule.autograd.tensor import Tensor, options_of, value_of
 from chainrule.autograd.value import Value
 
 FEW = 300  # entries, up to which each is checked

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd.graph import substituted
-from chainrule.autograd.modes import MODE, Mode, enable_grad
+from chainrule.autograd.modes import MODE, Mode, enable_grad, mode_set_to
 from chainrule.autograd.reverse import gradients
 from chainrule.autograd.rules import primitive, tracked
 from chainrule.autograd.tensor import Tensor, creation_order, frozen
@@ -60,12 +60,8 @@ class _Segment:
         """f again, on these in place of the tracked arguments and of what it uses from outside."""
         given = iter(inputs)
         args = [next(given) if tracked(x) else x for x in self.args]
-        token = MODE.set(self.mode)
-        try:
-            with enable_grad():
-                y: Tensor = self.f(*args, **self.kwargs)
-        finally:
-            MODE.reset(token)
+        with mode_set_to(self.mode), enable_grad():
+            y: Tensor = self.f(*args, **self.kwargs)
         if not isinstance(y, Tensor):  # an array of another kind, in scalar mode
             if self.outside:
                 raise TypeError("A checkpointed function that uses tensors from outside runs on Tensors only; pass them to it.")

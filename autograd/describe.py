@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chainrule.autograd.sources import source_text
-from chainrule.autograd.tensor import Tensor
+from chainrule.autograd.tensor import Tensor, options_of
 
 
 class _Filled:
@@ -36,7 +36,7 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     primitive = node.primitive
     if primitive is None or not (formula := primitive.formula(position)):
         return ""
-    fields: dict[str, Any] = {key: _option_text(value) for key, value in node.options.items() if key != "saved"}
+    fields: dict[str, Any] = {key: _option_text(value) for key, value in options_of(node).items()}
     if primitive.variadic:
         fields[primitive.input_names[0]] = _Filled(node.inputs[position], node.values[position])
     else:
@@ -63,7 +63,7 @@ def forward_text(node: Tensor) -> str:
     inputs = [
         x.label if isinstance(x, Tensor) else constant_text(value) for x, value in zip(node.inputs, node.values, strict=True)
     ]
-    options = [f"{key}={_in_brackets(value)}" for key, value in node.options.items() if key != "saved"]
+    options = [f"{key}={_in_brackets(value)}" for key, value in options_of(node).items()]
     return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.autograd.graph import ancestors, fed_by, options_of
-from chainrule.autograd.modes import MODE, Mode
+from chainrule.autograd.graph import ancestors, fed_by
+from chainrule.autograd.modes import MODE, Mode, mode_set_to
 from chainrule.autograd.reverse import all_finite, chain_rule, exact_product, missing_rule, quiet, zero_where_zero
 from chainrule.autograd.rules import tracked
-from chainrule.autograd.tensor import Tensor, value_of
+from chainrule.autograd.tensor import Tensor, options_of, value_of
 
 
 def push_forward(nodes: Iterable[Tensor], seeds: Mapping[Tensor, Any], record: bool = False) -> dict[Tensor, Any]:
@@ -96,8 +96,7 @@ def _through_transpose(node: Tensor, position: int, dx: Any, y: Any, inputs: tup
     """The transpose of the rule, applied to ẋ: the derivative of ⟨rule(g), ẋ⟩ with respect to g."""
     primitive = node.primitive
     assert primitive is not None
-    token = MODE.set(Mode(dtype=MODE.get().dtype))
-    try:
+    with mode_set_to(Mode(dtype=MODE.get().dtype)):
         g = Tensor(np.ones(node.shape, node.dtype), requires_grad=True)
         contribution = primitive.contribution(position, g, y, inputs, node.options)
         if contribution is None:
@@ -109,8 +108,6 @@ def _through_transpose(node: Tensor, position: int, dx: Any, y: Any, inputs: tup
         for step in chain_rule(contribution, dx, fed_by([g], contribution), record):
             if step.node is g:
                 return step.adjoint
-    finally:
-        MODE.reset(token)
     return np.zeros(node.shape, node.dtype)
 
 
@@ -140,11 +137,8 @@ def _through_definition(node: Tensor, inward: list[Any]) -> Any:
     primitive = node.primitive
     assert primitive is not None
     assert primitive.definition is not None
-    token = MODE.set(Mode(dtype=MODE.get().dtype))
-    try:
+    with mode_set_to(Mode(dtype=MODE.get().dtype)):
         inputs = [x if dx is None else Tensor(x, requires_grad=True) for x, dx in zip(node.values, inward, strict=True)]
         y = primitive.definition(*inputs, **options_of(node))
-    finally:
-        MODE.reset(token)
     seeds = {x: dx for x, dx in zip(inputs, inward, strict=True) if dx is not None}
     return push_forward(ancestors(y), seeds)[y]

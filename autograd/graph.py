@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from chainrule.autograd.modes import MODE, Mode
-from chainrule.autograd.tensor import Tensor, creation_order
+from chainrule.autograd.modes import MODE, Mode, mode_set_to
+from chainrule.autograd.tensor import Tensor, creation_order, options_of
 
 _new_tensor = Tensor.__new__
 
@@ -123,11 +123,8 @@ def _from_definition(node: Tensor, inputs: tuple[Any, ...], everything: bool) ->
     assert node.primitive is not None
     assert node.primitive.definition is not None
     start = next(creation_order)
-    token = MODE.set(Mode(open_fused=everything, scope=node.scope, dtype=MODE.get().dtype))
-    try:
+    with mode_set_to(Mode(open_fused=everything, scope=node.scope, dtype=MODE.get().dtype)):
         new: Tensor = node.primitive.definition(*inputs, **options_of(node))
-    finally:
-        MODE.reset(token)
     inside = [new] if node.source else []
     for made in inside:
         if made.index > start and made.source is None:
@@ -145,11 +142,6 @@ def substituted(output: Tensor, replaced: Mapping[Tensor, Tensor]) -> Tensor:
         if node not in renewed and any(isinstance(x, Tensor) and x in renewed for x in node.inputs):
             renewed[node] = _with_inputs(node, tuple(renewed.get(x, x) if isinstance(x, Tensor) else x for x in node.inputs))
     return renewed.get(output, output)
-
-
-def options_of(node: Tensor) -> dict[str, Any]:
-    """The options the operation was called with, without what its kernel saved for the rules."""
-    return {key: value for key, value in node.options.items() if key != "saved"}
 
 
 def _with_inputs(node: Tensor, inputs: tuple[Any, ...]) -> Tensor:

@@ -6,7 +6,8 @@ async tasks and exceptions.
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
+from collections.abc import Iterator
+from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
 from inspect import isgeneratorfunction
 from threading import local
@@ -27,6 +28,16 @@ class Mode(NamedTuple):
 
 
 MODE: ContextVar[Mode] = ContextVar("chainrule.mode", default=Mode())  # noqa: B039 (a Mode is immutable)
+
+
+@contextmanager
+def mode_set_to(mode: Mode) -> Iterator[None]:
+    """Inside, the mode is this one, whatever it was outside: for what is computed again, or by the library itself."""
+    token = MODE.set(mode)
+    try:
+        yield
+    finally:
+        MODE.reset(token)
 
 
 class ModeChange(ContextDecorator):

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd import graph
-from chainrule.autograd.modes import MODE, Mode
+from chainrule.autograd.modes import MODE, Mode, mode_set_to
 from chainrule.autograd.primitives.elementwise import relu, sigmoid
 from chainrule.autograd.reverse import quiet
 from chainrule.autograd.rules import Primitive, stop_gradient
-from chainrule.autograd.tensor import DISPATCH, PLAIN, Array, Tensor, frozen, named
+from chainrule.autograd.tensor import DISPATCH, PLAIN, Array, Tensor, frozen, named, options_of
 from chainrule.autograd.value import Value, ancestors, node
 
 AS_OPERATORS = {np.add, np.subtract, np.multiply, np.negative}  # NumPy's loops over objects use the elements' operators
@@ -312,13 +312,10 @@ def scalar_nodes(loss: Tensor) -> dict[Tensor, ValueArray]:
             found.get(x, value) if isinstance(x, Tensor) else value
             for x, value in zip(tensor.inputs, tensor.values, strict=True)
         ]
-        token = MODE.set(Mode(scope=tensor.scope))
-        try:
-            found[tensor] = as_array(primitive(*inputs, **graph.options_of(tensor)))
+        with mode_set_to(Mode(scope=tensor.scope)):
+            found[tensor] = as_array(primitive(*inputs, **options_of(tensor)))
             if tensor.name:
                 named(tensor.name, found[tensor])
-        finally:
-            MODE.reset(token)
     return found
 
 
@@ -358,17 +355,13 @@ def of_tensors(f: Callable[..., Value]) -> Callable[..., Tensor]:
 def as_tensors(output: Value) -> dict[Value, Tensor]:
     """For every Value in the graph of `output` a Tensor of shape () with its number, operation and label, oldest first."""
     tensors: dict[Value, Tensor] = {}
-    token = MODE.set(Mode())
-    try:
-        with quiet():
-            for value in ancestors(output):
-                inputs = [tensors[x] if isinstance(x, Value) else x for x in value.inputs]
-                tensor = BY_NAME[value.op](*inputs) if value.op else Tensor(value.data, requires_grad=True)
-                tensor._array = frozen(np.array(value.data))  # to the last digit: Python's tanh need not be NumPy's
-                tensor.scope, _, tensor.name = value.name.rpartition(".") if value.name else ("", "", None)
-                tensors[value] = tensor
-    finally:
-        MODE.reset(token)
+    with mode_set_to(Mode()), quiet():
+        for value in ancestors(output):
+            inputs = [tensors[x] if isinstance(x, Value) else x for x in value.inputs]
+            tensor = BY_NAME[value.op](*inputs) if value.op else Tensor(value.data, requires_grad=True)
+            tensor._array = frozen(np.array(value.data))  # to the last digit: Python's tanh need not be NumPy's
+            tensor.scope, _, tensor.name = value.name.rpartition(".") if value.name else ("", "", None)
+            tensors[value] = tensor
     return tensors
 
 

@@ -74,6 +74,11 @@ def value_of(x: Any) -> Any:
     return x
 
 
+def options_of(node: Tensor) -> dict[str, Any]:
+    """The options the operation was called with, without what its kernel saved for the rules."""
+    return {key: value for key, value in node.options.items() if key != "saved"}
+
+
 class Watch:
     """What was asked of one node: to keep its adjoint, and hooks to call with it."""
 

@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import Tensor, named, nn
 from chainrule.autograd import gradients, primitive
-from chainrule.autograd.graph import ancestors, find, opened, options_of, replay
+from chainrule.autograd.graph import ancestors, find, opened, replay
 from chainrule.autograd.modes import Scope
+from chainrule.autograd.tensor import options_of
 from chainrule.models import WorkedExample
 
 
