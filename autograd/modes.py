@@ -113,7 +113,8 @@ class Scope:
     def __enter__(self) -> None:
         mode = MODE.get()
         path = f"{mode.scope}.{self.name}" if mode.scope and self.name else mode.scope or self.name
-        self.token = MODE.set(mode._replace(scope=path))
+        record, sources, open_fused, _, dtype, anomaly = mode  # a third of the time of mode._replace
+        self.token = MODE.set(Mode(record, sources, open_fused, path, dtype, anomaly))
 
     def __exit__(self, *exc_info: object) -> None:
         MODE.reset(self.token)

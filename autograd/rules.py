@@ -149,34 +149,38 @@ class Primitive:
             a, b = inputs  # the usual cases, without the loop
             values = (a._array, b._array)
             tracked = a.requires_grad or b.requires_grad
-            is_tensor, constants, objects = True, False, False
+            is_tensor, real, constants, objects = True, True, False, False
         elif len(inputs) == 1 and isinstance(inputs[0], Tensor):
             (a,) = inputs
             values = (a._array,)
             tracked = a.requires_grad
-            is_tensor, constants, objects = True, False, False
+            is_tensor, real, constants, objects = True, True, False, False
         else:
             values = []
             is_tensor = tracked = constants = objects = complex_ = False
+            real = True
             for x in inputs:
                 if isinstance(x, Tensor):
                     is_tensor = True
                     values.append(x._array)
                     if x.requires_grad:
                         tracked = True
+                elif x is None:
+                    values.append(x)
                 else:
                     if isinstance(x, (list, tuple)):
                         x = np.asarray(x)
                     if isinstance(x, np.ma.MaskedArray):
                         raise TypeError(f"{self.name} on Tensors knows no masked arrays. Use np.where(mask, …) instead.")
                     values.append(x)
+                    real = real and _is_real_array(x)
                     constants = constants or isinstance(x, np.ndarray)
                     objects = objects or getattr(x, "dtype", None) is OBJECTS
                     complex_ = complex_ or isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
             if complex_ and is_tensor:
                 raise TypeError(f"{self.name} of a Tensor and complex numbers: complex tensors are not supported, for now.")
         mode = MODE.get()
-        if self.definition is not None and (mode.open_fused or not all(map(_is_real_array, values))):
+        if self.definition is not None and (mode.open_fused or not real):
             return self.definition(*inputs, **options)
         if objects:
             if is_tensor and not holds_values(values):

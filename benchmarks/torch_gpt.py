@@ -89,10 +89,10 @@ class GPT(nn.Module):
 
 def torch_step(config: Any, start: Mapping[str, Any], ids: Any) -> Callable[[], float]:
     """A function that makes one training step on the next batch of `ids` (batches, B, T + 1) and returns the loss."""
-    torch.set_num_threads(torch.get_num_threads())
     model = GPT(config, start)
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
+    parameters = list(model.parameters())
+    matrices = [p for p in parameters if p.ndim >= 2]
+    vectors = [p for p in parameters if p.ndim < 2]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.99)
     )
@@ -105,8 +105,8 @@ def torch_step(config: Any, start: Mapping[str, Any], ids: Any) -> Callable[[], 
         loss = F.cross_entropy(logits.reshape(-1, config.vocab_size), batch[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        return float(loss)
+        return loss.item()
 
     return step

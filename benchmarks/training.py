@@ -40,7 +40,8 @@ def _contenders(described: Any, config: models.GPTConfig, batch: int, T: int) ->
     ids = rng.integers(0, config.vocab_size, (64, batch, T + 1))
     model = models.GPT(config, dtype=np.float32)
     start = model.state_dict()
-    optimizer = nn.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    parameters = model.parameters()
+    optimizer = nn.AdamW(parameters, lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     turn = iter(range(10**9))
 
     def chainrule_step() -> float:
@@ -48,7 +49,7 @@ def _contenders(described: Any, config: models.GPTConfig, batch: int, T: int) ->
         loss = nn.cross_entropy(model(batch_ids[:, :-1]), batch_ids[:, 1:])
         optimizer.zero_grad()
         loss.backward()
-        nn.clip_grad_norm(model.parameters(), 1.0)
+        nn.clip_grad_norm(parameters, 1.0)
         optimizer.step()
         return float(loss)
 

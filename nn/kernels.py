@@ -19,6 +19,9 @@ def row_blocks(rows: int, row_bytes: int, block_bytes: int = BLOCK) -> Iterator[
 
 def working_dtype(*arrays: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """The dtype of a result of these (None aside; integers give float64), and the one to compute in: float32 at least."""
+    first = arrays[0].dtype
+    if first.itemsize >= 4 and first.kind == "f" and all(x is None or x.dtype is first for x in arrays):
+        return first, first  # the usual case
     result = np.result_type(*(x.dtype for x in arrays if x is not None))
     if result.kind != "f":
         result = np.dtype(np.float64)
