@@ -22,7 +22,10 @@ from typing import Any
 # The repository has a folder `autograd` of its own: HIPS autograd must come from site-packages.
 sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != os.path.dirname(os.path.dirname(__file__))]
 
+import generation
+import memory
 import numpy as np
+import training
 from moons import moons
 
 from chainrule import Tensor
@@ -90,7 +93,15 @@ def chain() -> tuple[str, Contenders]:
     return chain.__doc__ or "", contenders
 
 
-BENCHMARKS = {"chain": chain, "moons": moons}
+BENCHMARKS = {
+    "chain": chain,
+    "moons": moons,
+    "microgpt": training.microgpt,
+    "gpt_4x128": training.gpt_4x128,
+    "gpt_6x384": training.gpt_6x384,
+    "generate_4x128": generation.generate_4x128,
+    "generate_6x384": generation.generate_6x384,
+}
 
 
 def compare(contenders: Contenders, rounds: int, seconds: float) -> dict[str, list[float]]:
@@ -115,11 +126,14 @@ def compare(contenders: Contenders, rounds: int, seconds: float) -> dict[str, li
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("which", nargs="*", help=f"of {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("which", nargs="*", help=f"of {', '.join([*BENCHMARKS, 'memory'])} (default: all)")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.2, help="for each contender in each round")
     arguments = parser.parse_args()
-    for name in arguments.which or BENCHMARKS:
+    for name in arguments.which or [*BENCHMARKS, "memory"]:
+        if name == "memory":
+            memory.report()
+            continue
         if name not in BENCHMARKS:
             parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
         text, contenders = BENCHMARKS[name]()
