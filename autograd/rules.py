@@ -167,6 +167,9 @@ class Primitive:
                         tracked = True
                 elif x is None:
                     values.append(x)
+                elif type(x) is np.ndarray and x.dtype.kind == "f":
+                    values.append(x)
+                    constants = True
                 else:
                     if isinstance(x, (list, tuple)):
                         x = np.asarray(x)

@@ -76,7 +76,7 @@ def attention(
         n, m = Q.shape[-2], K.shape[-2]
         readable = triangle(n, m, m - n) if causal and n > 1 else None
         A = softmax_kernel(np.matmul(Q * Q.dtype.type(_scale(Q, scale)), transposed(K)), readable)
-        return np.matmul(A, V), [A]
+        return np.matmul(A, V), [A.reshape((1,) * (4 - A.ndim) + A.shape)]
     call = Blocks(Q, K, V, mask, bias, causal, scale)
     Z = call.zeros(call.n, V.shape[-1])
     patterns = []  # A, block by block
@@ -144,10 +144,10 @@ Block = tuple[tuple[slice, slice], slice, slice]
 
 def _is_one_block(Q: Any, K: Any, V: Any) -> bool:
     """Whether `Blocks` would make just one of it, of the inputs as they are."""
-    if not (Q.ndim == K.ndim == V.ndim == 4 and Q.shape[:2] == K.shape[:2] == V.shape[:2]):
+    if not (2 <= Q.ndim <= 4 and Q.shape[:-2] == K.shape[:-2] == V.shape[:-2]):
         return False
-    n, m = Q.shape[2], K.shape[2]
-    size = Q.shape[0] * Q.shape[1] * n * m * Q.itemsize
+    n, m = Q.shape[-2], K.shape[-2]
+    size = prod(Q.shape[:-1]) * m * Q.itemsize
     return Q.itemsize >= 4 and Q.dtype is K.dtype is V.dtype and n <= min(m, QUERIES) and 0 < size <= BLOCK
 
 
