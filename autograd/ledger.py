@@ -373,8 +373,10 @@ def _node_flow(
 def _inner_product(g: Any, tangent: Any) -> float:
     """Σ g · tangent in float64, with 0 where either is 0 and the other infinite."""
     flat, other = g.reshape(-1), tangent.reshape(-1)
-    blocks = (slice(start, start + 16384) for start in range(0, g.size, 16384))  # small ones: float64 copies stay in the cache
-    total = fsum(float(np.dot(flat[i].astype(np.float64), other[i].astype(np.float64))) for i in blocks)
+    total = 0.0
+    for start in range(0, g.size, 16384):  # few at a time: float64 copies that stay in the cache
+        block = slice(start, start + 16384)
+        total += float(np.dot(flat[block].astype(np.float64), other[block].astype(np.float64)))
     return total if isfinite(total) else float(_product(g, tangent).sum())
 
 
