@@ -1,6 +1,6 @@
 """Models on the engine, the text and data they are trained on, training, generation, and weights from elsewhere."""
 
-from chainrule.models import checkpoints, datasets, tasks, worked_example
+from chainrule.models import checkpoints, datasets, pretrained, tasks, worked_example
 from chainrule.models.bert import BERT, BERTConfig, mask_tokens
 from chainrule.models.counting import count_parameters
 from chainrule.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -37,6 +37,7 @@ __all__ = [
     "datasets",
     "generate",
     "mask_tokens",
+    "pretrained",
     "probabilities",
     "stream",
     "tasks",

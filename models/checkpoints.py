@@ -45,7 +45,7 @@ def save(path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
         ImportError: without the package safetensors. OSError: if the folder cannot be written.
         TypeError: for a dtype that the format does not have.
     """
-    safetensors = _safetensors()
+    safetensors = safetensors_library()
     path = Path(path)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):  # of a save that was killed
         left_over.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, str]]:
     Raises:
         FileNotFoundError: if there is none. ValueError: if it is something else, damaged or cut short.
     """
-    safetensors = _safetensors()
+    safetensors = safetensors_library()
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
@@ -172,7 +172,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _safetensors() -> Any:
+def safetensors_library() -> Any:
+    """The package, or an ImportError that says how to get it."""
     try:
         importlib.import_module("safetensors.numpy")
     except ImportError:

@@ -342,7 +342,7 @@ DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")  # the last f
 
 
 def _read_file(path: Path) -> Arrays:
-    safetensors = checkpoints._safetensors()
+    safetensors = checkpoints.safetensors_library()
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing.")
     try:
