@@ -136,6 +136,8 @@ class BERT(Module):
             ValueError: for more positions than the context, or segments where the model has none.
         """
         ids = np.asarray(ids)
+        if not ids.ndim:
+            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
         T = ids.shape[-1]
         if self.config.context < T:
             raise ValueError(f"The context is {self.config.context} positions; got {T}. Cut the text, or read it in parts.")

@@ -114,6 +114,8 @@ class Side(Module):
     ) -> Any:
         """ids (B, T) or (T,), memory (B, S, d), masks boolean (…, 1, 1, T or S) -> (B, T, d)."""
         X = embedding(self.E, ids)  # (B, T, d)
+        if X.ndim < 2:
+            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
         start = 0 if cache is None else cache.length
         T, context = X.shape[-2], self.config.context
         if start + T > context:

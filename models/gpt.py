@@ -142,6 +142,8 @@ class GPT(Module):
         """
         config = self.config
         X = embedding(self.E, ids)  # (B, T, d)
+        if X.ndim < 2:
+            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
         start = 0 if cache is None else cache.length
         T = X.shape[-2]
         if start + T > config.context:

@@ -154,6 +154,8 @@ def test_inputs_that_cannot_be():
     model = gpt()
     with pytest.raises(ValueError, match="The context is 8 positions; got 9"):
         model(np.zeros(9, int))
+    with pytest.raises(ValueError, match="reads sequences"):
+        model(np.array(3))
     with pytest.raises(IndexError, match=r"Token ids lie in 0\.\.10; got 0\.\.11"):
         model(np.array([0, 11]))
     with pytest.raises(TypeError, match="Token ids are integers; got dtype float64"):
