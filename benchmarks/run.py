@@ -99,6 +99,7 @@ BENCHMARKS = {
     "microgpt": training.microgpt,
     "gpt_4x128": training.gpt_4x128,
     "gpt_6x384": training.gpt_6x384,
+    "trace_4x128": training.trace_4x128,
     "generate_4x128": generation.generate_4x128,
     "generate_6x384": generation.generate_6x384,
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule import Tensor, models, nn
+from chainrule import Tensor, models, nn, trace
 from chainrule.autograd.graph import ancestors
 
 Contenders = dict[str, Callable[[], Any]]
@@ -33,6 +33,17 @@ def gpt_6x384() -> tuple[str, Contenders]:
     """GPT 6×384 (6 heads), context 256, batch 8, vocabulary 65."""
     config = models.GPTConfig(vocab_size=65, context=256, n_layer=6, n_head=6, d_model=384)
     return _contenders(gpt_6x384, config, batch=8, T=256)
+
+
+def trace_4x128() -> tuple[str, Contenders]:
+    """The account of one entry of blocks.0.attn.WQ in GPT 4×128 (T 64, B 12), beside one backward."""
+    model = models.GPT(models.GPTConfig(vocab_size=65, context=64, n_layer=4, n_head=4, d_model=128), dtype=np.float32)
+    ids = np.random.default_rng(0).integers(0, 65, (12, 65))
+    loss = nn.cross_entropy(model(ids[:, :-1]), ids[:, 1:])
+    t = trace(loss, "blocks.0.attn.WQ[1,0]")
+    imbalance = max(cut.residual / sum(float(np.abs(flow).sum()) for _, flow in cut.parts) for cut in t.cuts())
+    text = f"{trace_4x128.__doc__} Largest imbalance of its {len(t.cuts())} named cuts: {imbalance:.1g} of what crosses."
+    return text, {"chainrule": lambda: trace(loss, "blocks.0.attn.WQ[1,0]"), "one backward": loss.backward}
 
 
 def _contenders(described: Any, config: models.GPTConfig, batch: int, T: int) -> tuple[str, Contenders]:
