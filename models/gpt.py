@@ -18,8 +18,9 @@ from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models import generation
 from chainrule.nn import init
+from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.attention import Attention
-from chainrule.nn.blocks import Block, FeedForward
+from chainrule.nn.blocks import SWIGLU, Block, FeedForward
 from chainrule.nn.cache import KVCache
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
@@ -77,6 +78,14 @@ class GPTConfig:
             raise ValueError(f'positions is "learned", "sinusoidal", "rope", "alibi" or "none"; got {self.positions!r}.')
         if self.d_head is None and self.d_model % self.n_head:
             raise ValueError(f"n_head must divide d_model, or d_head be given; got {self.n_head} heads of {self.d_model}.")
+        if self.n_head % (self.n_kv_head or self.n_head):
+            raise ValueError(f"n_kv_head must divide n_head; got {self.n_kv_head} of {self.n_head}.")
+        if self.positions == "rope" and (self.d_head or self.d_model // self.n_head) % 2:
+            raise ValueError("RoPE rotates pairs: a head has an even number of features. Choose another d_model or d_head.")
+        if self.activation not in (*ACTIVATIONS, SWIGLU):
+            raise ValueError(f"activation is one of {', '.join([*ACTIVATIONS, SWIGLU])}; got {self.activation!r}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is a rate in [0, 1); got {self.dropout}.")
 
 
 class GPT(Module):

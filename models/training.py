@@ -78,6 +78,10 @@ class TrainingConfig:
             raise ValueError(f"final is the share of lr at the end, from 0 to 1; got {self.final}.")
         if not self.clip >= 0:
             raise ValueError(f"clip is the largest norm let through, or 0 for any; got {self.clip}.")
+        if self.optimizer not in ("adamw", "adam", "sgd"):
+            raise ValueError(f'optimizer is "adamw", "adam" or "sgd"; got {self.optimizer!r}.')
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay is 0 or more; got {self.weight_decay}.")
         if len(self.betas) != 2:
             raise ValueError(f"betas are two numbers; got {self.betas}.")
         self.make_schedule()

@@ -413,7 +413,7 @@ class Attention(Module):
         n_kv_head = n_head if n_kv_head is None else n_kv_head
         if d_head is None and d_model % n_head:
             raise ValueError(f"{n_head} heads must divide d_model = {d_model}; or say how wide a head is, with d_head.")
-        if n_head % n_kv_head:
+        if n_kv_head < 1 or n_head % n_kv_head:
             raise ValueError(f"Every key head is read by as many query heads: {n_kv_head} must divide n_head = {n_head}.")
         d_k = d_model // n_head if d_head is None else d_head
         d_v = d_k if d_value is None else d_value

@@ -44,9 +44,11 @@ def test_nothing_leaks_from_the_future(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_is_not_read(kind):
+    """Padding stands before the tokens: behind them, the causal mask alone would hide it."""
     model = gpt(kind)
-    padding = np.arange(8) >= np.array([8, 5, 2])[:, None]
+    padding = np.arange(8) < np.array([0, 3, 6])[:, None]
     logits = model(IDS, mask=nn.padding_mask(padding))
+    assert np.all(np.abs(logits.data - model(IDS).data)[1:, -1].max(axis=-1) > 1e-3)  # it was read without the mask
     X = find(logits, "X")
     g = gradients(logits, [X], np.where(padding[..., None], 0, RNG.standard_normal(logits.shape)))[0]
     assert_array_equal(g[padding], 0)
@@ -143,11 +145,13 @@ def test_dropout_only_in_training():
         ({"positions": "rotary"}, "positions is"),
         ({"activation": "gleu"}, "activation is one of"),
         ({"dropout": 1.0}, "rate"),
+        ({"n_head": 4, "n_kv_head": 3}, "n_kv_head must divide n_head; got 3 of 4"),
+        ({"positions": "rope", "d_head": 3}, "RoPE rotates pairs"),
     ],
 )
 def test_configurations_that_cannot_be(changes, message):
     with pytest.raises(ValueError, match=message):
-        GPT(GPTConfig(**(SIZE | changes)))
+        GPTConfig(**(SIZE | changes))
 
 
 def test_inputs_that_cannot_be():
