@@ -384,7 +384,7 @@ class Attention(Module):
         causal: a query reads itself and what came before.
         rope: a `Rope` that rotates queries and keys by their positions.
         dropout: the rate at which entries of A are dropped in training (Vaswani et al. 2017).
-        tiled: use `tiled_attention`, whose memory is linear in the length.
+        tiled: use `tiled_attention`, whose memory is linear in the length; not where entries of A are dropped or kept.
         seed: an integer or a Generator. std: of the normal numbers the weights begin as; biases begin as 0. out_std: of WO's,
             if another.
     Raises:
@@ -456,7 +456,8 @@ class Attention(Module):
     def value_factors(self, head: int) -> tuple[Any, Any]:
         """(down (d_context, d_v), up (d_v, d_model)): what the head passes on of a position x is x @ down @ up (brief B16).
 
-        `down` is the head's slice of WV, `up` its slice of WO: a d×d map of rank d_v at most.
+        `down` is the head's slice of WV, `up` its slice of WO: a d×d map of rank d_v at most. (bV, if there is one, adds
+        the same to every position.)
         """
         d_v, of_group = self.d_value, head // (self.n_head // self.n_kv_head)
         return self.WV[:, of_group * d_v : (of_group + 1) * d_v], self.WO[head * d_v : (head + 1) * d_v]
