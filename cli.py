@@ -17,16 +17,13 @@ from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
 import chainrule
-from chainrule import Tensor, models, viz
+from chainrule import Tensor, models, train_cli, viz
 from chainrule.autograd import record_sources
 from chainrule.autograd.check import check_graph
 from chainrule.autograd.graph import ancestors
 from chainrule.autograd.ledger import Trace, trace
+from chainrule.failure import Failure
 from chainrule.viz.terminal import debug_script
-
-
-class Failure(Exception):
-    """What the user asked for cannot be done; the message says why."""
 
 
 class AccountHighlighter(RegexHighlighter):
@@ -99,8 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument("--to", metavar="NAME", help='check only this tensor or entry, such as "WQ" or "WQ[1,0]"')
     checking.add_argument("--method", choices=("ridders", "complex", "central"), default="ridders")
     command("debug", run_debug, "Step through the chain rule, stopping at each .backward().")
-    from chainrule import train_cli  # builds on this file
-
     train_cli.add_commands(commands)
     return parser
 

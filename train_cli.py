@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from chainrule.cli import Failure
+from chainrule.failure import Failure
 from chainrule.models import checkpoints, tasks
 from chainrule.models.generation import stream
 from chainrule.models.gpt import GPT, GPTConfig

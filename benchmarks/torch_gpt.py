@@ -21,16 +21,12 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(d, d_ff, bias=config.bias), nn.Linear(d_ff, d, bias=config.bias)
         self.activation = {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu}[config.activation]
 
-    def forward(self, x: Any, cache: list[Any] | None = None) -> Any:
+    def forward(self, x: Any) -> Any:
         B, T, d = x.shape
         q, k, v = (
             part.view(B, T, self.n_head, d // self.n_head).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(d, dim=2)
         )
-        if cache is not None:
-            if cache:
-                k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
-            cache[:] = k, v
-        z = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(z.transpose(1, 2).reshape(B, T, d))
         return x + self.down(self.activation(self.up(self.norm2(x))))
 
@@ -79,11 +75,10 @@ class GPT(nn.Module):
             if getattr(layer, "bias", None) is not None:
                 layer.bias.copy_(given[f"{path}.beta"])
 
-    def forward(self, ids: Any, caches: list[list[Any]] | None = None) -> Any:
-        start = caches[0][0].shape[2] if caches and caches[0] else 0
-        x = self.embed(ids) + self.place.weight[start : start + ids.shape[1]]
-        for i, block in enumerate(self.blocks):
-            x = block(x, None if caches is None else caches[i])
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids) + self.place.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
         return self.unembed(self.norm(x))
 
 

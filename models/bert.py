@@ -19,6 +19,7 @@ import numpy as np
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
+from chainrule.models.configs import check_sequences
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
@@ -136,8 +137,7 @@ class BERT(Module):
             ValueError: for more positions than the context, or segments where the model has none.
         """
         ids = np.asarray(ids)
-        if not ids.ndim:
-            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
+        check_sequences(ids)
         T = ids.shape[-1]
         if self.config.context < T:
             raise ValueError(f"The context is {self.config.context} positions; got {T}. Cut the text, or read it in parts.")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -72,17 +72,22 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, str]]:
     Raises:
         FileNotFoundError: if there is none. ValueError: if it is something else, damaged or cut short.
     """
-    safetensors = safetensors_library()
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118 (not a dict)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A safetensors file, open. ValueError if it is something else, damaged or cut short."""
+    safetensors = safetensors_library()
     try:
         with safetensors.safe_open(path, framework="np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            metadata = dict(file.metadata() or {})
+            yield file
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is damaged or cut short ({error}).") from None
-    return arrays, metadata
 
 
 def save_model(

@@ -16,18 +16,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chainrule.autograd import default_dtype, named, no_grad
+from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.autograd.tensor import value_of
+from chainrule.models.configs import check_sequences, check_sizes
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
-from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.attention import Attention
-from chainrule.nn.blocks import SWIGLU, Block, FeedForward
+from chainrule.nn.blocks import Block, FeedForward, check_activation
 from chainrule.nn.cache import KVCache
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
-from chainrule.nn.module import Module
+from chainrule.nn.module import Module, evaluating
 from chainrule.nn.norms import LayerNorm
 from chainrule.nn.positions import LearnedPositions, sinusoidal
 
@@ -62,16 +62,10 @@ class EncoderDecoderConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("source_vocab", "target_vocab", "context", "n_layer", "n_head", "d_model", "d_ff"):
-            size = getattr(self, name)
-            if name == "d_ff" and size is None:
-                continue
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} is a positive whole number; got {size!r}.")
+        check_sizes(self, "source_vocab", "target_vocab", "context", "n_layer", "n_head", "d_model", "d_ff")
         if self.d_model % self.n_head:
             raise ValueError(f"n_head must divide d_model; got {self.n_head} heads of {self.d_model}.")
-        if self.activation not in (*ACTIVATIONS, SWIGLU):
-            raise ValueError(f"activation is one of {', '.join([*ACTIVATIONS, SWIGLU])}; got {self.activation!r}.")
+        check_activation(self.activation)
         if self.positions not in ("learned", "sinusoidal"):
             raise ValueError(f'positions is "learned" or "sinusoidal"; got {self.positions!r}.')
 
@@ -113,9 +107,9 @@ class Side(Module):
         self, ids: Any, memory: Any = None, *, mask: Any = None, memory_mask: Any = None, cache: KVCache | None = None
     ) -> Any:
         """ids (B, T) or (T,), memory (B, S, d), masks boolean (…, 1, 1, T or S) -> (B, T, d)."""
+        ids = np.asarray(ids)
+        check_sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
-        if X.ndim < 2:
-            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
         start = 0 if cache is None else cache.length
         T, context = X.shape[-2], self.config.context
         if start + T > context:
@@ -188,23 +182,16 @@ class EncoderDecoder(Module):
         source_ids = np.asarray(source_ids)
         last = np.full((*source_ids.shape[:-1], 1), bos)  # (B, 1)
         written = [last[..., :0]]
-        training = self.training
-        self.eval()
-        try:
-            with no_grad():
-                memory, cache = (
-                    self.encode(source_ids, source_mask),
-                    KVCache(2 * self.config.n_layer),
-                )  # of its own rows, and of the memory
-                for _ in range(max_new_tokens):
-                    logits = value_of(self.decode(last, memory, source_mask, cache=cache))  # (B, 1, vocabulary)
-                    ended = (last == eos) & bool(written[1:])  # not by bos, which may be the same token
-                    last = np.where(ended, last, logits.argmax(axis=-1))
-                    written.append(last)
-                    if (last == eos).all():
-                        break
-        finally:
-            self.train(training)
+        with evaluating(self):
+            memory = self.encode(source_ids, source_mask)
+            cache = KVCache(2 * self.config.n_layer)  # of what is written, and of the memory
+            for _ in range(max_new_tokens):
+                logits = value_of(self.decode(last, memory, source_mask, cache=cache))  # (B, 1, vocabulary)
+                ended = (last == eos) & bool(written[1:])  # not by bos, which may be the same token
+                last = np.where(ended, last, logits.argmax(axis=-1))
+                written.append(last)
+                if (last == eos).all():
+                    break
         return np.concatenate(written, axis=-1)
 
 
@@ -216,7 +203,6 @@ def by_every_query(mask: Any) -> Any:
 # A task to learn: reverse a sequence of digits
 
 BOS, EOS = 10, 11
-REVERSAL = EncoderDecoderConfig(source_vocab=12, target_vocab=12, context=12, n_layer=2, n_head=4, d_model=64)
 
 
 def reversals(batch: int, longest: int, rng: np.random.Generator) -> tuple[Ids, Any, Ids, Ids]:

@@ -14,15 +14,17 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models import generation
+from chainrule.models.configs import check_sequences, check_sizes
 from chainrule.nn import init
-from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.attention import Attention
-from chainrule.nn.blocks import SWIGLU, Block, FeedForward
+from chainrule.nn.blocks import Block, FeedForward, check_activation
 from chainrule.nn.cache import KVCache
-from chainrule.nn.dropout import Dropout, reseed
+from chainrule.nn.dropout import Dropout, check_rate, reseed
 from chainrule.nn.linear import embedding
 from chainrule.nn.module import Module
 from chainrule.nn.norms import LayerNorm, RMSNorm
@@ -67,11 +69,7 @@ class GPTConfig:
     tiled: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_layer", "n_head", "d_model", "n_kv_head", "d_head", "d_ff"):
-            size = getattr(self, name)
-            optional = name in ("n_kv_head", "d_head", "d_ff") and size is None
-            if not optional and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-                raise ValueError(f"{name} is a positive whole number; got {size!r}.")
+        check_sizes(self, "vocab_size", "context", "n_layer", "n_head", "d_model", "n_kv_head", "d_head", "d_ff")
         if self.norm not in ("layer", "rms"):
             raise ValueError(f'norm is "layer" or "rms"; got {self.norm!r}.')
         if self.positions not in ("learned", "sinusoidal", "rope", "alibi", "none"):
@@ -82,10 +80,8 @@ class GPTConfig:
             raise ValueError(f"n_kv_head must divide n_head; got {self.n_kv_head} of {self.n_head}.")
         if self.positions == "rope" and (self.d_head or self.d_model // self.n_head) % 2:
             raise ValueError("RoPE rotates pairs: a head has an even number of features. Choose another d_model or d_head.")
-        if self.activation not in (*ACTIVATIONS, SWIGLU):
-            raise ValueError(f"activation is one of {', '.join([*ACTIVATIONS, SWIGLU])}; got {self.activation!r}.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is a rate in [0, 1); got {self.dropout}.")
+        check_activation(self.activation)
+        check_rate(self.dropout)
 
 
 class GPT(Module):
@@ -150,9 +146,9 @@ class GPT(Module):
             ValueError: for more positions than the context.
         """
         config = self.config
+        ids = np.asarray(ids)
+        check_sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
-        if X.ndim < 2:
-            raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
         start = 0 if cache is None else cache.length
         T = X.shape[-2]
         if start + T > config.context:

@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 # GPT-2 (Radford et al. 2019)
 
-ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+OUR_ACTIVATION = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 THEIR_NAMES = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
@@ -282,9 +282,9 @@ def _only(said: Json, **values: Any) -> None:
 
 def _activation(said: Json, key: str, default: str) -> str:
     name = said.get(key, default)
-    if name not in ACTIVATIONS:
-        raise ValueError(f"config.json has {key}={name!r}; supported are {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
+    if name not in OUR_ACTIVATION:
+        raise ValueError(f"config.json has {key}={name!r}; supported are {', '.join(OUR_ACTIVATION)}.")
+    return OUR_ACTIVATION[name]
 
 
 # Reading
@@ -342,20 +342,16 @@ DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")  # the last f
 
 
 def _read_file(path: Path) -> Arrays:
-    safetensors = checkpoints.safetensors_library()
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing.")
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            arrays = {}
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                kind = file.get_slice(name).get_dtype()
-                if kind not in DTYPES:
-                    raise ValueError(f"{path}: {name} is kept as {kind}; supported are {', '.join(DTYPES)}.")
-                arrays[name] = _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
-            return arrays
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file, or is damaged or cut short ({error}).") from None
+    arrays = {}
+    with checkpoints.opened(path) as file:
+        for name in file.keys():  # noqa: SIM118 (not a dict)
+            kind = file.get_slice(name).get_dtype()
+            if kind not in DTYPES:
+                raise ValueError(f"{path}: {name} is kept as {kind}; supported are {', '.join(DTYPES)}.")
+            arrays[name] = _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
+    return arrays
 
 
 def _bfloat16(path: Path, name: str) -> Any:

@@ -7,8 +7,7 @@ on nothing but the random generator it is drawn with.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chainrule.autograd import Tensor, no_grad
+from chainrule.autograd import Tensor
 from chainrule.models import datasets
 from chainrule.models.datasets import IGNORE
 from chainrule.models.generation import generate
 from chainrule.models.mlp import one_hot, pixels
 from chainrule.models.tokenizers import BPETokenizer, CharTokenizer, Tokenizer, WordTokenizer
 from chainrule.nn.losses import cross_entropy, squared_cost
-from chainrule.nn.module import Module
+from chainrule.nn.module import evaluating
 
 BOUNDARY = "<|endoftext|>"  # the token before and after each document
 UNKNOWN = "<unk>"
@@ -292,19 +291,6 @@ def make_tokenizer(kind: str, text: str, vocab_size: int | None = None, lines: b
     if kind == "bpe":
         return BPETokenizer.train(text, 1024 if vocab_size is None else vocab_size)
     raise ValueError(f'A tokenizer is "char", "bpe" or "word"; got {kind!r}.')
-
-
-@contextmanager
-def evaluating(model: Module) -> Iterator[None]:
-    """Inside, nothing is recorded and dropout is off; afterwards each module is in the mode it was in."""
-    training = [module for _, module in model.named_modules() if module.training]
-    model.eval()
-    try:
-        with no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _digest(*arrays: NDArray[Any]) -> str:

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, Self
@@ -97,14 +98,12 @@ class TrainingConfig:
         raise ValueError(f'schedule is "cosine", "linear" or "constant"; got {self.schedule!r}.')
 
     def make_optimizer(self, model: Module) -> Optimizer:
-        """Raises ValueError for an optimiser that is not known, or numbers it does not take."""
+        """Raises ValueError for numbers that the optimiser does not take."""
         if self.optimizer == "adamw":
             return AdamW(model.parameters(), self.lr, self.betas, weight_decay=self.weight_decay)
         if self.optimizer == "adam":
             return Adam(model.parameters(), self.lr, self.betas)
-        if self.optimizer == "sgd":
-            return SGD(model.parameters(), self.lr)
-        raise ValueError(f'optimizer is "adamw", "adam" or "sgd"; got {self.optimizer!r}.')
+        return SGD(model.parameters(), self.lr)
 
 
 class Record(NamedTuple):
@@ -178,6 +177,11 @@ class Trainer:
             raise FileExistsError(
                 f"{self.folder} holds a run. Go on with it by Trainer.resume({str(self.folder)!r}), or choose another folder."
             )
+
+    @cached_property
+    def digest(self) -> str:
+        """The task's, computed once: a checkpoint after every step need not read all data each time."""
+        return self.task.digest()
 
     @property
     def step_count(self) -> int:
@@ -273,7 +277,7 @@ class Trainer:
             arrays={**state, "losses": np.array(self.losses), "history": np.array(self.history)},
             training=asdict(self.config),
             task=self.task.recipe,
-            digest=self.task.digest(),
+            digest=self.digest,
             step=self.step_count,
             about=self.about,
         )

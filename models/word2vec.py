@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
+from chainrule.models.configs import check_sizes
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.linear import embedding
@@ -57,10 +58,7 @@ class Word2VecConfig:
     negatives: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "d", "window", "negatives"):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} is a positive whole number; got {size!r}.")
+        check_sizes(self, "vocab_size", "d", "window", "negatives")
         _check_mode(self.mode)
         if self.loss not in ("softmax", "negative"):
             raise ValueError(f'loss is "softmax" or "negative"; got {self.loss!r}.')

@@ -74,8 +74,8 @@ def attention(
     if mask is None and bias is None and _is_one_block(Q, K, V):  # small, as in generation: without the machinery
         _check_attention(Q, K, V, mask, bias)
         n, m = Q.shape[-2], K.shape[-2]
-        readable = triangle(n, m, m - n) if causal and n > 1 else None
-        A = softmax_kernel(np.matmul(Q * Q.dtype.type(_scale(Q, scale)), transposed(K)), readable)
+        read = triangle(n, m, m - n) if causal and n > 1 else None
+        A = softmax_kernel(np.matmul(Q * Q.dtype.type(_scale(Q, scale)), transposed(K)), read)
         return np.matmul(A, V), [A.reshape((1,) * (4 - A.ndim) + A.shape)]
     call = Blocks(Q, K, V, mask, bias, causal, scale)
     Z = call.zeros(call.n, V.shape[-1])

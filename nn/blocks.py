@@ -16,6 +16,12 @@ from chainrule.nn.module import Module
 SWIGLU = "swiglu"
 
 
+def check_activation(activation: str) -> None:
+    """Raise ValueError unless a `FeedForward` has this activation."""
+    if activation != SWIGLU and activation not in ACTIVATIONS:
+        raise ValueError(f"activation is one of {', '.join([*ACTIVATIONS, SWIGLU])}; got {activation!r}.")
+
+
 class FeedForward(Module):
     """FFN(x) = σ(x W1 + b1) W2 + b2, the same for every position (notes 7.1).
 
@@ -40,8 +46,7 @@ class FeedForward(Module):
         out_std: float | None = None,
         seed: Seed = 0,
     ) -> None:
-        if activation != SWIGLU and activation not in ACTIVATIONS:
-            raise ValueError(f"activation is one of {', '.join([*ACTIVATIONS, SWIGLU])}; got {activation!r}.")
+        check_activation(activation)
         rng = init.generator(seed)
         std = 1 / sqrt(d_model) if std is None else std
         self.activation = activation

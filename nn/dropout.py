@@ -17,7 +17,7 @@ def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
     from `rng` and a constant of the graph: the same seed drops the same entries in every dtype. Raises ValueError for a rate
     outside [0, 1).
     """
-    _check_rate(rate)
+    check_rate(rate)
     if rate == 0:
         return x
     keep = rng.random(np.shape(x), dtype=np.float32) >= rate
@@ -28,7 +28,7 @@ def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
     return x * factor
 
 
-def _check_rate(rate: float) -> None:
+def check_rate(rate: float) -> None:
     if not 0 <= rate < 1:
         raise ValueError(f"The rate is the share of entries that dropout leaves out, in [0, 1); got {rate}.")
 
@@ -40,7 +40,7 @@ class Dropout(Module):
     """
 
     def __init__(self, rate: float, seed: int | Sequence[int] = 0) -> None:
-        _check_rate(rate)
+        check_rate(rate)
         self.rate = rate
         self.rng = np.random.default_rng(seed)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
 
-from chainrule.autograd import Scope, Tensor
+from chainrule.autograd import Scope, Tensor, no_grad
 
 
 class Parameter(Tensor):
@@ -122,12 +123,30 @@ class Module:
             ValueError: a value of another shape than its parameter.
         """
         own = dict(self.named_parameters())
-        missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-        if missing or unknown:
-            said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
-            raise KeyError(f"The state does not fit this {type(self).__name__}; {'; '.join(said)}.")
-        for path, parameter in own.items():
-            if np.shape(state[path]) != parameter.shape:
-                raise ValueError(f"{path} has shape {parameter.shape}; the state has {np.shape(state[path])}.")
+        check_fits(type(self).__name__, own, state)
         for path, parameter in own.items():
             parameter.data = state[path]
+
+
+def check_fits(name: str, own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raise KeyError for names that `state` lacks or has beyond its `own`er's, ValueError for another shape. `name`: whose."""
+    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    if missing or unknown:
+        said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+        raise KeyError(f"The state does not fit this {name}; {'; '.join(said)}.")
+    for path, kept in own.items():
+        if np.shape(state[path]) != kept.shape:
+            raise ValueError(f"{path} has shape {kept.shape}; the state has {np.shape(state[path])}.")
+
+
+@contextmanager
+def evaluating(model: Module) -> Iterator[None]:
+    """Inside, nothing is recorded and dropout is off; afterwards each module is in the mode it was in."""
+    training = [module for _, module in model.named_modules() if module.training]
+    model.eval()
+    try:
+        with no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True

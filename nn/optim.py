@@ -24,7 +24,7 @@ import numpy as np
 
 from chainrule.autograd import Tensor
 from chainrule.autograd.tensor import Array, value_of
-from chainrule.nn.module import Module, Parameter
+from chainrule.nn.module import Module, Parameter, check_fits
 
 BLOCK = 16 * 1024  # numbers at a time, so that all that a step reads and writes of them stays in the processor's cache
 
@@ -114,13 +114,7 @@ class Optimizer:
             ValueError: an array of another shape than its parameter.
         """
         own = {"step": np.array(self.steps), **self._kept()}
-        missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-        if missing or unknown:
-            said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
-            raise KeyError(f"The state does not fit this {type(self).__name__}; {'; '.join(said)}.")
-        for name, array in own.items():
-            if np.shape(state[name]) != array.shape:
-                raise ValueError(f"{name} has shape {array.shape}; the state has {np.shape(state[name])}.")
+        check_fits(type(self).__name__, own, state)
         self.steps = [int(step) for step in state["step"]]
         for name, array in self._kept().items():
             array[...] = state[name]

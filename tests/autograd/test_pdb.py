@@ -18,7 +18,9 @@ loss.backward()
 
 def test_a_breakpoint_in_the_loop_shows_the_adjoint_of_S_and_one_step_enters_its_rule(tmp_path):
     loop = Path(reverse.__file__)
-    (line,) = [k for k, text in enumerate(loop.read_text().splitlines(), 1) if re.search(r"contribution = rule\(", text)]
+    (line,) = [
+        k for k, text in enumerate(loop.read_text().splitlines(), 1) if re.search(r"contribution = rule\(\*arguments", text)
+    ]
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     commands = [
