@@ -28,7 +28,7 @@ def layer_norm(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5
     y_rows = y.reshape(-1, d)
     average = np.full(d, 1 / d, dtype)
     for block in row_blocks(len(rows), d * dtype.itemsize, 4 * BLOCK):
-        here, centred, r = rows[block], normal[block], scale[block]
+        here, centred, r = rows[block].astype(dtype, copy=False), normal[block], scale[block]
         np.subtract(here, here[:, :1], out=centred)  # first to around 0: exact for equal numbers, whose mean is not
         centred -= (centred @ average)[:, None]
         r[:, 0] = 1 / np.sqrt(np.vecdot(centred, centred) / dtype.type(d) + dtype.type(eps))

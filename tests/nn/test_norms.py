@@ -83,6 +83,21 @@ def test_kernel_equals_definition(f, arrays, dtype):
         assert_allclose(found, right, rtol=tolerance, atol=tolerance * max(size, 1), err_msg=str(x.shape))
 
 
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[3, 2, 1], [0, 0, 9]], np.uint8),
+        np.array([[100, -100, 0], [1, 2, 3]], np.int8),
+        np.array([[6e4, -6e4, 0], [1e3, 1, 2]], np.float16),
+    ],
+    ids=["uint8", "int8", "float16"],
+)
+def test_differences_that_the_dtype_of_x_has_not(x):
+    """They are taken in a wider one: 2 - 3 is -1, and 60000 + 60000 is no infinity."""
+    expected = layer_norm.definition(x.astype(float))
+    assert_allclose(layer_norm(x), expected, rtol=2e-3 if x.dtype == np.float16 else 1e-12, atol=1e-15)
+
+
 def test_mixed_dtypes_give_what_the_definition_gives():
     x, gamma, beta = leaves_of(np.ones((2, 3), np.float16), np.ones(3, np.float32), np.ones(3, np.float16))
     y = layer_norm(x, gamma, beta)
