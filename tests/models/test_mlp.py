@@ -6,7 +6,7 @@ from differences import complex_step, numerical_gradient
 from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import Tensor
-from chainrule.autograd import gradients
+from chainrule.autograd import gradients, is_recording
 from chainrule.autograd.graph import find, replay
 from chainrule.models import datasets
 from chainrule.models.mlp import MLP, MLPConfig, one_hot, pixels
@@ -126,10 +126,19 @@ def test_the_same_seed_the_same_start():
     assert_allclose(MLP(MLPConfig(activation="relu")).W1.data.std(), np.sqrt(2) / 28, rtol=0.02)
 
 
+class Watched(MLP):
+    def forward(self, x):
+        self.recorded = is_recording()
+        return super().forward(x)
+
+
 def test_predict_records_nothing_and_takes_one_example():
-    model = MLP(MLPConfig(sizes=(3, 2)))
+    model = Watched(MLPConfig(sizes=(3, 2)))
     assert model.predict(Tensor(np.ones((4, 3)))).shape == (4,)
     assert model.predict(np.ones(3)).shape == ()
+    assert not model.recorded
+    model(np.ones(3))
+    assert model.recorded
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Attention: the notes' numbers, the kernels against the definition, masks, heads, and the module."""
 
 import tracemalloc
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from chainrule.autograd.graph import ancestors, find, opened
 from chainrule.nn.attention import Attention, attention, causal_mask, padding_mask, tiled_attention
 from chainrule.nn.positions import LearnedPositions, Rope, alibi, sinusoidal
 
+attention_module = import_module("chainrule.nn.attention")  # chainrule.nn.attention is the function
 RNG = np.random.default_rng(0)
 each_kernel = pytest.mark.parametrize("f", [attention, tiled_attention], ids=["attention", "tiled_attention"])
 
@@ -517,3 +519,21 @@ def test_wide_softmax_goes_by_blocks(masked):
     wanted = nn.softmax.definition(S, mask)
     assert_allclose(A.data, wanted, rtol=1e-11, atol=1e-300)
     assert_array_equal(A.data == 0, wanted == 0)
+
+
+@pytest.mark.parametrize("m", [64, 65], ids=["one block", "just more than one"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_at_the_limit_of_one_block(m, causal, monkeypatch):
+    """Values and gradients do not depend on which way is taken, and both ways are."""
+    monkeypatch.setattr(attention_module, "BLOCK", 2 * 16 * 64 * 8)  # bytes: 2 heads, 16 queries, 64 keys
+    taken = []
+    one_block = attention_module._is_one_block
+    monkeypatch.setattr(attention_module, "_is_one_block", lambda *QKV: taken.append(one_block(*QKV)) or taken[-1])
+    Q, K, V = (Tensor(RNG.standard_normal((1, 2, rows, 4)), requires_grad=True) for rows in (16, m, m))
+    g = RNG.standard_normal(Q.shape)
+    Z = attention(Q, K, V, causal=causal)
+    assert taken == [m == 64]
+    expected = attention.definition(Q, K, V, causal=causal)
+    assert_allclose(Z.data, expected.data, rtol=1e-12, atol=1e-14)
+    for found, right in zip(gradients(Z, [Q, K, V], g), gradients(expected, [Q, K, V], g), strict=True):
+        assert_allclose(found, right, rtol=1e-12, atol=1e-14)
