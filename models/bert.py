@@ -23,7 +23,7 @@ from chainrule.models.configs import check_sequences
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
-from chainrule.nn.attention import Attention
+from chainrule.nn.attention import Attention, by_every_query
 from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import Embedding, Linear, embedding
@@ -147,7 +147,7 @@ class BERT(Module):
         elif segments is not None:
             raise ValueError("This BERT has no segments (n_segment=0); leave them out.")
         x = self.dropout(named("X", self.norm(X)))
-        readable = None if mask is None else np.asarray(mask)[..., None, None, :]  # (B, 1, 1, T): by every head and query
+        readable = by_every_query(mask)  # (B, 1, 1, T)
         for block in self.blocks:
             x = block(x, mask=readable)
         return named("h", x)  # (B, T, d)

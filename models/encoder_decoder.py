@@ -22,7 +22,7 @@ from chainrule.autograd.tensor import value_of
 from chainrule.models.configs import check_sequences, check_sizes
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
-from chainrule.nn.attention import Attention
+from chainrule.nn.attention import Attention, by_every_query
 from chainrule.nn.blocks import Block, FeedForward, check_activation
 from chainrule.nn.cache import KVCache
 from chainrule.nn.dropout import Dropout, reseed
@@ -193,11 +193,6 @@ class EncoderDecoder(Module):
                 if (last == eos).all():
                     break
         return np.concatenate(written, axis=-1)
-
-
-def by_every_query(mask: Any) -> Any:
-    """A boolean mask of keys (B, S) as attention takes it, for every head and query: (B, 1, 1, S)."""
-    return None if mask is None else np.asarray(mask)[..., None, None, :]
 
 
 # A task to learn: reverse a sequence of digits

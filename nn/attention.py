@@ -45,6 +45,11 @@ def padding_mask(padding: Any, length: int | None = None) -> Any:
     )
 
 
+def by_every_query(mask: Any) -> Any:
+    """A boolean mask of keys (B, S) as attention takes it, for every head and query: (B, 1, 1, S)."""
+    return None if mask is None else np.asarray(mask)[..., None, None, :]
+
+
 def readable(mask: Any, causal: bool, queries: int, keys: int) -> Any:
     """`mask`, and causal if that is asked for; None if every query may read every key."""
     if not causal:

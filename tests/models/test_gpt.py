@@ -70,6 +70,16 @@ def test_without_mask_and_positions_a_permutation_of_the_input_permutes_the_outp
     assert not np.allclose(with_positions(IDS[:, order]).data, with_positions(IDS).data[:, order])
 
 
+@pytest.mark.parametrize("positions", ["rope", "alibi", "sinusoidal"])
+def test_positions_without_parameters_are_told_apart(positions):
+    """The same numbers with and without them: from the second position on the logits differ."""
+    with_none = gpt("none", positions="none")
+    with_them = gpt("none", positions=positions)
+    assert_array_equal(with_them.E.data, with_none.E.data)
+    change = np.abs(with_them(IDS).data - with_none(IDS).data).max(axis=-1)
+    assert np.all(change[:, 1:] > 1e-3)
+
+
 def test_a_tied_matrix_receives_both_gradients():
     model = gpt()
     loss = nn.cross_entropy(model(IDS), IDS)
