@@ -449,8 +449,7 @@ def gradcheck(
 
     # A rule that forgets g = ∂L/∂y, or is not linear in it, may look right at g = 1. At -2 it does not; dividing is exact.
     received = [g / -2 for g in gradients(y, leaves, -2 * weights)] if y.requires_grad else [np.zeros(x.shape) for x in arrays]
-    if method == "complex":
-        y, _ = _opened(y)
+    y, _ = _opened(y)
     adjoints = _adjoints(y, weights)
     size = _largest_term(adjoints, {n: n.data for n in adjoints})
     entries = []
@@ -494,12 +493,13 @@ def check_graph(
     else:
         nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
     entries = []
+    recorded = _Recorded(loss)
     for node, gradient in zip(nodes, gradients(loss, nodes), strict=True):
         places = np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])
         indices = [tuple(map(int, np.unravel_index(place, node.shape))) for place in places]
         for index in _sampled(indices, sample):
-            got = float(gradient[index])
-            entries.append(check_entry(loss, node, index, got, method=method, step=step, rtol=rtol, atol=atol))
+            got, direction = float(gradient[index]), _direction(node.shape, index)
+            entries.append(recorded.check(node, direction, got, method, step, rtol, atol))
     return GradcheckReport(loss.label, method, tuple(entries))
 
 
@@ -557,38 +557,57 @@ def check_direction(
         raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
     if leaf not in set(ancestors(loss)):
         raise ValueError(f"{loss.path} does not depend on {leaf.path}: it is not in its graph.")
-    loss, standing_in = as_recorded(loss)
-    leaf = standing_in.get(leaf, leaf)
-    ones = np.ones(loss.shape, loss.dtype)
-    graph, node = loss, leaf
-    if method == "complex":
-        graph, renewed = _opened(loss)
-        node = renewed.get(leaf, leaf)
-    adjoints = _adjoints(graph, ones)
-    size = _largest_term(adjoints, {n: n.data for n in adjoints})
-    x = leaf.data.astype(np.float64)
-    places = np.argwhere(direction)
-    if len(places) == 1 and direction.sum() == 1:
-        index = tuple(map(int, places[0]))
-        at, reach, speed = float(x[index]), max(1.0, abs(float(x[index]))), 1.0
-    else:
-        index, at, reach, speed = None, 0.0, float(np.max(np.abs(x), initial=1)), float(np.linalg.norm(direction)) or 1.0
-    origin = x - at * direction  # so that a single entry is set to exactly t, and its steps are not rounded
+    return _Recorded(loss).check(leaf, direction, gradient, method, step, rtol, atol)
 
-    lifted = {n: n.data.astype(np.float64) for n in ancestors(loss) if n.is_leaf and n.dtype != np.float64}
-    eps, own = _precisions(loss)
 
-    def value_at(t: float) -> float:
-        return float(np.asarray(replay(loss, {**lifted, leaf: origin + t * direction})).item())
+class _Recorded:
+    """A recorded graph, and what all checks of it need.
 
-    if method == "complex":
-        _check_analytic(graph, node)
-        slopes = _complex_step(graph, ones, adjoints, node, direction, step, size)
-    else:
-        first = step or _default_step(method, reach, eps) / speed
-        slopes = _DIFFERENCES[method](value_at, at, step=first, size=size, eps=eps)
-    typical = slopes.size * speed / reach
-    return _entry(loss.label, None, leaf.path, index, float(gradient), slopes, typical, rtol, atol, own)
+    Attributes:
+        loss: the output, with the leaves it was computed from. opened: the same without fused nodes, whose operations round
+            one by one: a cross-entropy is a difference of logits that may be far larger.
+        adjoints: n̄ of every node of the opened graph. size: its largest terms, by which the loss is rounded.
+        eps, own: see `_precisions`.
+    """
+
+    def __init__(self, loss: Tensor) -> None:
+        self.loss, self.standing_in = as_recorded(loss)
+        self.opened, self.renewed = _opened(self.loss)
+        self.ones = np.ones(loss.shape, loss.dtype)
+        self.adjoints = _adjoints(self.opened, self.ones)
+        self.size = _largest_term(self.adjoints, {n: n.data for n in self.adjoints})
+        self.eps, self.own = _precisions(self.loss)
+        self.lifted = {
+            n: n.data.astype(np.float64) for n in ancestors(self.loss) if n.is_leaf and n.dtype != np.float64
+        }
+
+    def check(
+        self, leaf: Tensor, direction: Any, gradient: float, method: Method, step: float | None, rtol: float, atol: float
+    ) -> Entry:
+        """Of ⟨∂loss/∂leaf, direction⟩ = gradient; see `check_direction`."""
+        leaf = self.standing_in.get(leaf, leaf)
+        x = leaf.data.astype(np.float64)
+        places = np.argwhere(direction)
+        if len(places) == 1 and direction.sum() == 1:
+            index = tuple(map(int, places[0]))
+            at, reach, speed = float(x[index]), max(1.0, abs(float(x[index]))), 1.0
+        else:
+            index, at, reach = None, 0.0, float(np.max(np.abs(x), initial=1))
+            speed = float(np.linalg.norm(direction)) or 1.0
+        origin = x - at * direction  # so that a single entry is set to exactly t, and its steps are not rounded
+
+        def value_at(t: float) -> float:
+            return float(np.asarray(replay(self.loss, {**self.lifted, leaf: origin + t * direction})).item())
+
+        if method == "complex":
+            node = self.renewed.get(leaf, leaf)
+            _check_analytic(self.opened, node)
+            slopes = _complex_step(self.opened, self.ones, self.adjoints, node, direction, step, self.size)
+        else:
+            first = step or _default_step(method, reach, self.eps) / speed
+            slopes = _DIFFERENCES[method](value_at, at, step=first, size=self.size, eps=self.eps)
+        typical = slopes.size * speed / reach
+        return _entry(self.loss.label, None, leaf.path, index, float(gradient), slopes, typical, rtol, atol, self.own)
 
 
 def _entry(
@@ -626,10 +645,8 @@ def _complex_step(
 
 
 def _adjoints(output: Tensor, weights: Any) -> dict[Tensor, Any]:
-    """n̄ = ∂L/∂n of every node n that was computed, for L = Σ weights · output."""
-    if not output.requires_grad:
-        return {}
-    return {step.node: step.adjoint for step in backward_steps(output, weights) if not step.node.is_leaf}
+    """n̄ = ∂L/∂n of every node n, for L = Σ weights · output."""
+    return {step.node: step.adjoint for step in backward_steps(output, weights)} if output.requires_grad else {}
 
 
 def _largest_term(adjoints: Mapping[Tensor, Any], values: Mapping[Tensor, Any]) -> float:
@@ -712,7 +729,7 @@ def _short(values: Any) -> str:
 
 
 def _opened(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
-    """The graph with its fused nodes opened: complex numbers run their definitions, whose operations round one by one."""
+    """The graph with its fused nodes opened: their operations round one by one, and complex numbers run them."""
     with quiet():
         return opened(output)
 
