@@ -59,7 +59,7 @@ class Slopes(NamedTuple):
         derivative, bar: the derivative, from both sides, and its error bar; the bar is infinite if nothing can be said.
         left, left_bar, right, right_bar: the slopes from one side.
         kink: whether these two differ, so that there is no derivative.
-        size: the largest value met, by which rounding is measured.
+        size: the largest value met.
     """
 
     derivative: float = nan
@@ -102,7 +102,7 @@ def differences(
         h = step or _default_step("ridders", x0, eps)
         rows: list[_Row] = []
         shrinks = 0
-        largest = max(size, abs(centre))
+        largest = abs(centre)
         while len(rows) < _ROWS and shrinks < _SHRINKS and x0 - h < x0 < x0 + h:
             row = _differences_at(h, value_at, x0, centre, size, eps)
             if row is None:
@@ -118,12 +118,17 @@ def differences(
             if row.rounding >= middle.bar and (not _parted(left, right) or _is_kink(left, right, rows)):
                 break
             h /= 2
-        gap = _gap(middle.value, middle.bar, rows[-1], value_at, x0, centre, size, eps) if rows else 0.0
+        kink = _is_kink(left, right, rows)
+        gap = 0.0
+        if rows:
+            probe = _differences_at(rows[-1].h / 1000, value_at, x0, centre, size, eps)
+            lost = _lost_jump(left, right, rows[-1], probe) if kink else 0.0
+            gap = max(lost, _gap(middle.value, middle.bar, rows[-1], probe))
         if gap > 0 and len(rows) < _ROWS:  # it stopped, content with what it had
             again = differences(value_at, x0, step=rows[-1].h / 1000, size=size, eps=eps)
             if again.bar < gap:
                 return again
-    bar, kink = max(middle.bar, 2 * gap), _is_kink(left, right, rows)
+    bar, kink = max(middle.bar, 2 * gap), kink and gap == 0
     return Slopes(middle.value, bar, left.value, left.bar, right.value, right.bar, kink, largest)
 
 
@@ -147,8 +152,10 @@ def central(
             left.add(each.left, 2 * each.rounding)
             right.add(each.right, 2 * each.rounding)
         bar = abs(row.middle - wide.middle) + row.rounding
-        bar = max(bar, 2 * _gap(row.middle, bar, row, value_at, x0, centre, size, eps))
-    kink, largest = _is_kink(left, right, [wide, row]), max(row.size, wide.size)
+        kink = _is_kink(left, right, [wide, row])
+        probe = _differences_at(h / 1000, value_at, x0, centre, size, eps)
+    gap = max(_gap(row.middle, bar, row, probe), _lost_jump(left, right, row, probe) if kink else 0.0)
+    bar, kink, largest = max(bar, 2 * gap), kink and gap == 0, max(row.size, wide.size)
     return Slopes(row.middle, bar, left.value, left.bar, right.value, right.bar, kink, largest)
 
 
@@ -182,23 +189,31 @@ def _differences_at(
     middle = (value_above - value_below) / (up + down)
     if not (isfinite(left) and isfinite(middle) and isfinite(right)):
         return None
-    size = max(size, abs(centre), abs(value_above), abs(value_below), _TINY)
-    return _Row(h, left, middle, right, 10 * eps * size / h, size)
+    largest = max(abs(centre), abs(value_above), abs(value_below))
+    return _Row(h, left, middle, right, 10 * eps * max(size, largest, _TINY) / h, largest)
 
 
-def _gap(
-    value: float, bar: float, last: _Row, value_at: Callable[[float], Any], x0: float, centre: float, size: float, eps: float
-) -> float:
-    """How far a derivative is from the difference at a thousandth of the last step; 0 if error bars or 1 % explain it.
+def _gap(value: float, bar: float, last: _Row, probe: _Row | None) -> float:
+    """How far a derivative is from the `probe`, the difference at a thousandth of the last step; 0 if bars or 1 % explain it.
 
     A feature narrower than all steps so far, such as a spike at x0, went unseen by them.
     """
-    probe = _differences_at(last.h / 1000, value_at, x0, centre, size, eps)
     if probe is None:
         return 0.0
     gap = abs(probe.middle - value)
     explained = bar + probe.rounding + 0.01 * max(abs(probe.middle), abs(value), abs(last.middle - value))
     return gap if gap > explained else 0.0
+
+
+def _lost_jump(left: _Extrapolation, right: _Extrapolation, last: _Row, probe: _Row | None) -> float:
+    """By how much what looks like a kink differs at the `probe`; 0 if it does not: from afar √(x² + 1) looks like |x|."""
+    if probe is None:
+        return 0.0
+    jump = right.value - left.value
+    lost = abs(probe.right - probe.left - jump)
+    bend = abs(last.right - last.left - jump)
+    explained = _MARGIN * (left.bar + right.bar) + 4 * probe.rounding + 0.001 * abs(jump) + 0.01 * bend
+    return lost if lost > explained else 0.0
 
 
 def _parted(left: _Extrapolation, right: _Extrapolation) -> bool:
@@ -396,7 +411,7 @@ def gradcheck(
         method: "ridders", "complex" or "central": see the head of this module.
         step: the first step of Ridders, the step of the others. By default 0.137 · max(1, |x|), 1e-30, 1e-5 · max(1, |x|).
         rtol: how far a gradient may be from its difference beyond the error bar, relative to the larger one.
-        atol: an error bar decides if it is at most rtol · |gradient| + atol · |L| / max(1, |x|).
+        atol: an error bar decides if it is at most rtol · |gradient| + atol · |L| / max(1, |x|), or the largest terms of L.
         sample: check only so many entries of each input, chosen at random but always the same.
     Raises:
         TypeError: for integer or complex inputs, an output that is not a floating Tensor, and with "complex" if an operation
@@ -449,9 +464,10 @@ def gradcheck(
 
     # A rule that forgets g = ∂L/∂y, or is not linear in it, may look right at g = 1. At -2 it does not; dividing is exact.
     received = [g / -2 for g in gradients(y, leaves, -2 * weights)] if y.requires_grad else [np.zeros(x.shape) for x in arrays]
+    terms = _largest_term(_adjoints(y, weights), with_leaves=False)
     y, _ = _opened(y)
     adjoints = _adjoints(y, weights)
-    size = _largest_term(adjoints, {n: n.data for n in adjoints})
+    size = _largest_term(adjoints)
     entries = []
     for position, (leaf, x, gradient) in enumerate(zip(leaves, arrays, received, strict=True)):
         if method == "complex":
@@ -459,11 +475,11 @@ def gradcheck(
         for index in _sampled(list(np.ndindex(x.shape)), sample):
             at, got = float(x[index]), float(gradient[index])
             if method == "complex":
-                slopes = _complex_step(y, weights, adjoints, leaf, _direction(x.shape, index), step, size)
+                slopes = _complex_step(y, weights, adjoints, leaf, _direction(x.shape, index), step)
             else:
                 slopes = _DIFFERENCES[method](partial(loss_with, position, index), at, step=step, size=size, eps=eps)
-            typical = slopes.size / max(1.0, abs(at))
-            entries.append(_entry(name, position, labels[position], index, got, slopes, typical, rtol, atol, own))
+            scale = 1 / max(1.0, abs(at))
+            entries.append(_entry(name, position, labels[position], index, got, slopes, scale, terms, size, rtol, atol, own))
     return GradcheckReport(name, method, tuple(entries), tuple(notes))
 
 
@@ -564,22 +580,21 @@ class _Recorded:
     """A recorded graph, and what all checks of it need.
 
     Attributes:
-        loss: the output, with the leaves it was computed from. opened: the same without fused nodes, whose operations round
-            one by one: a cross-entropy is a difference of logits that may be far larger.
-        adjoints: n̄ of every node of the opened graph. size: its largest terms, by which the loss is rounded.
+        loss: the output, with the leaves it was computed from. terms: its largest terms.
+        opened: the same without fused nodes, inside which may be far larger ones: a cross-entropy is a difference of logits.
+        adjoints: n̄ of every node of the opened graph. size: the largest terms there, by which the loss is rounded.
         eps, own: see `_precisions`.
     """
 
     def __init__(self, loss: Tensor) -> None:
         self.loss, self.standing_in = as_recorded(loss)
-        self.opened, self.renewed = _opened(self.loss)
         self.ones = np.ones(loss.shape, loss.dtype)
+        self.terms = _largest_term(_adjoints(self.loss, self.ones), with_leaves=False)
+        self.opened, self.renewed = _opened(self.loss)
         self.adjoints = _adjoints(self.opened, self.ones)
-        self.size = _largest_term(self.adjoints, {n: n.data for n in self.adjoints})
+        self.size = _largest_term(self.adjoints)
         self.eps, self.own = _precisions(self.loss)
-        self.lifted = {
-            n: n.data.astype(np.float64) for n in ancestors(self.loss) if n.is_leaf and n.dtype != np.float64
-        }
+        self.lifted = {n: n.data.astype(np.float64) for n in ancestors(self.loss) if n.is_leaf and n.dtype != np.float64}
 
     def check(
         self, leaf: Tensor, direction: Any, gradient: float, method: Method, step: float | None, rtol: float, atol: float
@@ -602,12 +617,12 @@ class _Recorded:
         if method == "complex":
             node = self.renewed.get(leaf, leaf)
             _check_analytic(self.opened, node)
-            slopes = _complex_step(self.opened, self.ones, self.adjoints, node, direction, step, self.size)
+            slopes = _complex_step(self.opened, self.ones, self.adjoints, node, direction, step)
         else:
             first = step or _default_step(method, reach, self.eps) / speed
             slopes = _DIFFERENCES[method](value_at, at, step=first, size=self.size, eps=self.eps)
-        typical = slopes.size * speed / reach
-        return _entry(self.loss.label, None, leaf.path, index, float(gradient), slopes, typical, rtol, atol, self.own)
+        name, scale = self.loss.label, speed / reach
+        return _entry(name, None, leaf.path, index, float(gradient), slopes, scale, self.terms, self.size, rtol, atol, self.own)
 
 
 def _entry(
@@ -617,19 +632,22 @@ def _entry(
     index: tuple[int, ...] | None,
     received: float,
     slopes: Slopes,
-    typical: float,
+    scale: float,
+    terms: float,
+    size: float,
     rtol: float,
     atol: float,
     eps: float,
 ) -> Entry:
-    """The entry with its verdict. `typical` is the size a derivative would have that is neither large nor small."""
-    bar = slopes.bar + 10 * eps * typical  # the gradient under check is rounded too
-    verdict = _verdict(received, slopes, bar, max(rtol, 100 * eps), max(atol, 100 * eps) * typical)
+    """The entry with its verdict. `scale` makes a size of L one of its derivative; for the others see `_Recorded`."""
+    bar = slopes.bar + 10 * eps * scale * max(slopes.size, terms)  # the gradient under check is rounded too
+    narrow = max(atol, 100 * eps) * scale * max(slopes.size, size)
+    verdict = _verdict(received, slopes, bar, max(rtol, 100 * eps), narrow)
     return Entry(function, argument, name, index, received, slopes.derivative, bar, slopes.left, slopes.right, verdict)
 
 
 def _complex_step(
-    output: Tensor, weights: Any, adjoints: Mapping[Tensor, Any], leaf: Tensor, direction: Any, step: float | None, size: float
+    output: Tensor, weights: Any, adjoints: Mapping[Tensor, Any], leaf: Tensor, direction: Any, step: float | None
 ) -> Slopes:
     """The derivative of L = Σ weights · output along a direction: Im L(x + ih · direction) / h. It has no one-sided slopes."""
     h = step or _STEPS["complex"]
@@ -641,7 +659,7 @@ def _complex_step(
         return Slopes()
     flow = _largest_term(adjoints, push_forward(ancestors(output), {leaf: direction}))
     truncated = 1e10 * h * h  # h² L''' / 6, for L''' up to 6e10
-    return Slopes(derivative, 20 * _EPS * max(abs(derivative), flow) + truncated, size=max(size, abs(value), h))
+    return Slopes(derivative, 20 * _EPS * max(abs(derivative), flow) + truncated, size=max(abs(value), h))
 
 
 def _adjoints(output: Tensor, weights: Any) -> dict[Tensor, Any]:
@@ -649,14 +667,21 @@ def _adjoints(output: Tensor, weights: Any) -> dict[Tensor, Any]:
     return {step.node: step.adjoint for step in backward_steps(output, weights)} if output.requires_grad else {}
 
 
-def _largest_term(adjoints: Mapping[Tensor, Any], values: Mapping[Tensor, Any]) -> float:
+def _largest_term(
+    adjoints: Mapping[Tensor, Any], tangents: Mapping[Tensor, Any] | None = None, *, with_leaves: bool = True
+) -> float:
     """The largest Σ |n̄ · v| of any node n, where v is its value, or its tangent.
 
     The rounding of v reaches L (or its derivative) times n̄. So that is rounded like its largest terms, which may be far more
-    than itself: Σ softmax(x) - 1 is 0 up to the rounding of 1.
+    than itself: Σ softmax(x) - 1 is 0 up to the rounding of 1. A leaf is exact, but what is computed from it is not: a sum may
+    cancel.
     """
     with quiet():
-        sizes = [float(np.sum(np.abs(adjoint * values[node]))) for node, adjoint in adjoints.items() if node in values]
+        sizes = [
+            float(np.sum(np.abs(adjoint * (node.data if tangents is None else tangents[node]))))
+            for node, adjoint in adjoints.items()
+            if (tangents is None or node in tangents) and (with_leaves or not node.is_leaf)
+        ]
     return max(filter(isfinite, sizes), default=0.0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,30 @@ def test_recorded_worked_example(method):
 )  # fmt: skip
 def test_right_gradients_pass(f, inputs, method):
     gradcheck(f, *inputs, method=method).assert_ok()
+
+
+CONFIDENT = np.array([[31.0, 7.0, 24.0, 9.0], [2.0, 19.0, 28.5, 1.0]])  # by logits of 30, a loss of 5e-4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_small_difference_of_large_terms_accuses_nobody(method):
+    """A trained model's loss is rounded like its logits, also where the subtraction is inside a fused operation."""
+    W = Tensor(0.3 * random(4, 4), requires_grad=True, name="W")
+    for scale in np.linspace(0.9, 1.1, 21):
+        loss = nn.cross_entropy(scale * CONFIDENT + np.tanh(CONFIDENT / 40) @ W, np.array([0, 2]))
+        verdict_of = Counter(entry.verdict for entry in gradcheck(loss, "W", method=method).entries)
+        assert verdict_of["wrong"] == verdict_of["kink"] == 0, verdict_of
+        assert verdict_of["ok"] == 16
+        loss.backward()
+        small, large = (1, 3), (1, 2)  # 3e-10, which central differences cannot tell, and 1e-4
+        for index in [large] if method == "central" else [small, large]:
+            assert check_entry(loss, W, index, 1.1 * float(W.grad[index]), method=method).verdict == "wrong"
+        W.grad = None
+
+
+def test_a_sum_that_cancels_accuses_nobody():
+    for method in METHODS:
+        assert "wrong" not in verdicts(gradcheck(np.sum, np.array([1e12, 0.3, -1e12]), method=method)), method
 
 
 def test_where_value_and_derivatives_are_0():
@@ -443,6 +468,14 @@ def test_ridders_sees_a_spike_narrower_than_its_first_steps():
     x = 5e-4
     derivative, bar = ridders(lambda t: math.exp(-((1000 * t) ** 2)), x)
     assert abs(derivative + 2e6 * x * math.exp(-((1000 * x) ** 2))) <= bar <= 1e-6
+
+
+@pytest.mark.parametrize("by", [differences, central])
+def test_what_looks_like_a_kink_from_afar_is_none(by):
+    slopes = by(lambda t: math.sqrt(t * t + 1), 0.0, step=1e5)
+    assert not slopes.kink
+    assert abs(slopes.derivative) <= slopes.bar
+    assert by(lambda t: abs(t) + t / 3 + t * t, 0.0, step=1e-2).kink
 
 
 def test_ridders_far_from_0():
