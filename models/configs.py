@@ -1,8 +1,19 @@
-"""What several models ask of their configurations and of what they are given."""
+"""Which models there are, and what several of them ask of their configurations and of what they are given."""
 
 from __future__ import annotations
 
+import importlib
+import json
 from typing import Any
+
+# Class name -> its file
+MODELS = {"GPT": "gpt", "BERT": "bert", "EncoderDecoder": "encoder_decoder", "MLP": "mlp", "Word2Vec": "word2vec"}
+
+
+def model_and_config(name: str) -> tuple[Any, Any]:
+    """The class of that name among MODELS, and that of its configurations. Imported here: their files import this one."""
+    module = importlib.import_module(f"chainrule.models.{MODELS[name]}")
+    return getattr(module, name), getattr(module, f"{name}Config")
 
 
 def check_sizes(config: Any, *names: str) -> None:
@@ -19,3 +30,14 @@ def check_sequences(ids: Any) -> None:
     """Raise ValueError for a single id: a model reads sequences."""
     if not ids.ndim:
         raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
+
+
+def json_object(content: str | bytes, what: str) -> dict[str, Any]:
+    """The JSON object that `content` is. ValueError, which says of `what`, for anything else."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:  # also for what is not UTF-8, or nested without end
+        raise ValueError(f"{what} is not JSON, or is damaged or cut short ({error}).") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{what} is a JSON object, {{…}}; got a {type(found).__name__}.")
+    return found

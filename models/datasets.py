@@ -120,7 +120,7 @@ def idx(path: str | Path) -> NDArray[Any]:
         known = ", ".join(f"{known:#04x}" for known in IDX_DTYPES)
         raise ValueError(f"{path}: byte 2 of an IDX file is the dtype, one of {known}; got {code:#04x}.")
     start = 4 + 4 * ndim
-    if ndim == 0 or len(content) < start:
+    if not 1 <= ndim <= 64 or len(content) < start:  # more than NumPy has are none either
         raise ValueError(f"{path}: the header promises {ndim} dimensions, {start} bytes; the file has {len(content)} bytes.")
     dtype = np.dtype(IDX_DTYPES[code])
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", count=ndim, offset=4))
@@ -152,19 +152,26 @@ def mnist_folder(path: str | Path) -> tuple[Digits, Digits]:
 
 
 def text_file(path: str | Path) -> str:
-    """The text of a UTF-8 file; line ends become "\\n", a byte order mark goes.
+    """The text of a UTF-8 file; the line end "\\r\\n" becomes "\\n", a byte order mark goes.
 
-    Raises ValueError if the file is not UTF-8 or empty.
+    Raises ValueError if the file is empty or not UTF-8, or has a NUL byte, as no text but another encoding's has.
     """
+    text = utf_8(path)
+    if not text:
+        raise ValueError(f"{path} is empty.")
+    if "\0" in text:
+        raise ValueError(f"{path} has a NUL at character {text.index(chr(0))}: is it UTF-16, or no text? Save it as UTF-8.")
+    return text
+
+
+def utf_8(path: str | Path) -> str:
+    """The content of a UTF-8 file, as `text_file` has it, whatever it is."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}. Save it as UTF-8 and read it again."
-        ) from error
-    if not text:
-        raise ValueError(f"{path} is empty.")
-    return text
+        ) from None
 
 
 def _checked_ids(ids: ArrayLike, context: int) -> NDArray[Any]:
@@ -256,30 +263,3 @@ def _shifted(stretches: list[Any], filling: int) -> tuple[Ids, Ids]:
         x[row, : len(stretch) - 1] = stretch[:-1]
         y[row, : len(stretch) - 1] = stretch[1:]
     return x, y
-
-
-@dataclass(frozen=True, eq=False)
-class TextBatches:
-    """Batch k of a text, as `random_batch` draws it. It depends on (seed, k) alone: a run resumed at k needs no more state."""
-
-    ids: NDArray[Any]
-    context: int
-    batch: int
-    seed: int = 0
-
-    def __call__(self, k: int) -> tuple[Ids, Ids]:
-        return random_batch(self.ids, self.context, self.batch, np.random.default_rng([self.seed, k]))
-
-
-@dataclass(frozen=True, eq=False)
-class DocumentBatches:
-    """Batch k of separate documents, as `document_batch` draws it. It depends on (seed, k) alone."""
-
-    documents: Sequence[Sequence[int]]
-    context: int
-    batch: int
-    bos: int
-    seed: int = 0
-
-    def __call__(self, k: int) -> tuple[Ids, Ids]:
-        return document_batch(self.documents, self.context, self.batch, np.random.default_rng([self.seed, k]), self.bos)

@@ -262,7 +262,7 @@ def from_source(
         tokenizer = make_tokenizer(tokenizer, text, vocab_size, lines)
     if not lines:
         return TextTask(np.array(tokenizer.encode(text), np.int64), context, tokenizer, recipe)
-    documents = [tokenizer.encode(line) for line in text.splitlines() if line]
+    documents = [tokenizer.encode(line) for line in text.split("\n") if line]
     return DocumentsTask(documents, context, tokenizer.special[BOUNDARY], tokenizer, recipe)
 
 

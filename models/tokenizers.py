@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from chainrule.models.configs import json_object
+from chainrule.models.datasets import text_file, utf_8
 
 
 class Tokenizer:
@@ -51,7 +54,10 @@ class Tokenizer:
         raise NotImplementedError
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
-        """The text of ids, an array or a list of integers. Raises ValueError for an id outside the vocabulary."""
+        """The text of ids, an array or a list of integers.
+
+        Raises TypeError for anything else, ValueError for an id outside the vocabulary.
+        """
         skipped = set(self.special.values()) if skip_special else set()
         return "".join(self.tokens[i] for i in self._checked_ids(ids) if i not in skipped)
 
@@ -61,12 +67,15 @@ class Tokenizer:
 
     @staticmethod
     def from_dict(saved: Mapping[str, Any]) -> Tokenizer:
-        """The tokeniser that `to_dict` wrote. Raises ValueError for a kind that is not known."""
-        arguments = dict(saved)
+        """The tokeniser that `to_dict` wrote. Raises ValueError for a kind that is not known, and what is not all of one."""
+        arguments = dict(saved) if isinstance(saved, Mapping) else {}
         kind = arguments.pop("kind", None)
         for known in (WordTokenizer, CharTokenizer, BPETokenizer, WordPieceTokenizer):
             if known.kind == kind:
-                return known(**arguments)
+                try:
+                    return known(**arguments)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"A saved tokeniser of kind {kind!r} cannot be made: {error}") from None
         raise ValueError(f"A saved tokeniser is of kind 'word', 'char', 'bpe' or 'wordpiece'; got {kind!r}.")
 
     def __eq__(self, other: object) -> bool:
@@ -78,11 +87,14 @@ class Tokenizer:
         return f"{type(self).__name__}(vocab_size={self.vocab_size}, special={self.special})"
 
     def _checked_ids(self, ids: Iterable[int]) -> list[int]:
-        ids = [int(i) for i in ids]
-        for position, i in enumerate(ids):
-            if not 0 <= i < self.vocab_size:
-                raise ValueError(f"Ids lie in 0..{self.vocab_size - 1}; got {i} at position {position}.")
-        return ids
+        array = np.asarray(list(ids) if isinstance(ids, Iterator) else ids)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise TypeError(f"decode takes integers (N,); got {array.dtype} {array.shape}.")
+        outside = np.flatnonzero((array < 0) | (array >= self.vocab_size))
+        if outside.size:
+            position = outside[0]
+            raise ValueError(f"Ids lie in 0..{self.vocab_size - 1}; got {array[position]} at position {position}.")
+        return [int(i) for i in array]
 
 
 # By words and by characters
@@ -93,10 +105,11 @@ class _PieceTokenizer(Tokenizer):
 
     def __init__(self, pieces: Iterable[str], special: Sequence[str], unknown: str) -> None:
         self.pieces = list(pieces)
-        if "" in self.pieces:
-            raise ValueError("A token of text has at least one character; got ''.")
+        special = _listed(special)
+        for token in (*self.pieces, *special, unknown):
+            if not isinstance(token, str) or not token:
+                raise ValueError(f"A token is a text of at least one character; got {token!r}.")
         self.unknown = unknown
-        special = [*special]
         if unknown != "error" and unknown not in special:
             special.append(unknown)
         super().__init__([*self.pieces, *special], {name: len(self.pieces) + i for i, name in enumerate(special)})
@@ -165,7 +178,9 @@ class WordTokenizer(_PieceTokenizer):
         """The words, spaces and marks of a text, the most frequent first; at most `vocab_size` tokens with the special ones."""
         words = [word for word, _ in Counter(_words(text)).most_common()]
         if vocab_size is not None:
-            words = words[: max(0, vocab_size - len({*special, unknown} - {"error"}))]
+            others = len({*special, unknown} - {"error"})
+            _check_room(vocab_size, others + 1, f"A word and {others} special tokens")
+            words = words[: vocab_size - others]
         return cls(words, special, unknown, split=True)
 
     def encode(self, text: str) -> list[int]:
@@ -193,6 +208,18 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+|\W", text)
 
 
+def _listed(special: Sequence[str]) -> list[str]:
+    """The names of special tokens, each once."""
+    if isinstance(special, str) or len(set(special)) < len(special):
+        raise ValueError(f"special is a list of names, each once, such as ['<eos>']; got {special!r}.")
+    return list(special)
+
+
+def _check_room(vocab_size: Any, least: int, what: str) -> None:
+    if isinstance(vocab_size, bool) or not isinstance(vocab_size, (int, np.integer)) or vocab_size < least:
+        raise ValueError(f"{what} need a vocab_size of at least {least}, a whole number; got {vocab_size!r}.")
+
+
 # By the package `tokenizers`
 
 
@@ -209,6 +236,8 @@ def _tokenizers() -> Any:
 
 def _by_id(ids: Mapping[str, int]) -> list[str]:
     """The tokens in the order of their ids."""
+    if not all(type(i) is int for i in ids.values()):
+        raise ValueError("A vocabulary is an object that gives each token its id, a whole number.")
     missing = sorted(set(range(len(ids))) - set(ids.values()))
     if missing:
         raise ValueError(f"The ids of a vocabulary run from 0 without a gap; missing are {missing[:5]}.")
@@ -221,10 +250,15 @@ class _LibraryTokenizer(Tokenizer):
     model_type: ClassVar[str]
 
     def __init__(self, model: Mapping[str, Any]) -> None:
-        found = model.get("model", {}).get("type")
+        inside = model.get("model") if isinstance(model, Mapping) else None
+        found = inside.get("type") if isinstance(inside, Mapping) else None
         if found != self.model_type:
             raise ValueError(f"{type(self).__name__} reads a tokenizer.json whose model is {self.model_type}; got {found}.")
-        self._library = _tokenizers().Tokenizer.from_str(json.dumps(model))
+        library = _tokenizers()
+        try:
+            self._library = library.Tokenizer.from_str(json.dumps(model))
+        except Exception as error:  # the package has no narrower class
+            raise ValueError(f"The tokenizer.json is not complete, or is damaged ({error}).") from None
         self._library.no_truncation()
         self._library.no_padding()
         self._library.encode_special_tokens = True  # a special token spelt out in plain text is plain text
@@ -232,14 +266,17 @@ class _LibraryTokenizer(Tokenizer):
         added = self._library.get_added_tokens_decoder()
         super().__init__(tokens, {added[i].content: i for i in sorted(added) if added[i].special})
 
-    def _encode(self, text: str, frame: bool) -> list[int]:
+    @classmethod
+    def _read(cls, path: Path) -> Self:
+        """From a tokenizer.json. ValueError, which names the file, if it is none, or another model's."""
+        content = json_object(path.read_bytes(), str(path))
         try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"Text is Unicode characters; {text[error.start]!r} at position {error.start} is half of a surrogate pair, "
-                f"the sign of a file read with the wrong encoding."
-            ) from error
+            return cls(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def _encode(self, text: str, frame: bool) -> list[int]:
+        _check_unicode(text)
         return list(self._library.encode(text, add_special_tokens=frame).ids)
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
@@ -247,6 +284,18 @@ class _LibraryTokenizer(Tokenizer):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": json.loads(self._library.to_str())}
+
+
+def _check_unicode(text: Any) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"A text is a str; got {type(text).__name__}. Decode bytes first.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Text is Unicode characters; {text[error.start]!r} at position {error.start} is half of a surrogate pair, "
+            f"the sign of a file read with the wrong encoding."
+        ) from None
 
 
 class BPETokenizer(_LibraryTokenizer):
@@ -266,14 +315,16 @@ class BPETokenizer(_LibraryTokenizer):
 
         Raises ValueError if that is too few for the bytes and the special tokens.
         """
-        merges = vocab_size - 256 - len(special)
-        if merges < 0:
-            raise ValueError(f"256 bytes and {len(special)} special tokens need as large a vocabulary; got {vocab_size}.")
+        special = _listed(special)
+        _check_room(vocab_size, 256 + len(special), f"256 bytes and {len(special)} special tokens")
+        _check_unicode(text)
         library = _tokenizers()
         trained = library.Tokenizer(library.models.BPE())
         trained.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = library.trainers.BpeTrainer(
-            vocab_size=256 + merges, initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+            vocab_size=vocab_size - len(special),
+            initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
         )
         trained.train_from_iterator([text], trainer)
         model = json.loads(trained.to_str())["model"]
@@ -289,15 +340,22 @@ class BPETokenizer(_LibraryTokenizer):
     ) -> BPETokenizer:
         """From the vocabulary by id and the merges in order, as GPT-2's files and GGUF files have them.
 
-        With single_digits every digit stands alone (SmolLM2). Raises ValueError for a special token that is not in `tokens`.
+        With single_digits every digit stands alone (SmolLM2). Raises ValueError for a special token that is not in `tokens`, or
+        that plain text may give, and for merges of or to what is no token.
         """
         missing = [token for token in special if token not in tokens]
         if missing:
             raise ValueError(f"Special tokens are entries of the vocabulary; these are not: {missing}.")
         library = _tokenizers()
-        vocabulary = {token: i for i, token in enumerate(tokens)}
-        made = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(merges)))
         split = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        texts = {*split.alphabet(), *map("".join, merges)}
+        if not texts.isdisjoint(special):
+            raise ValueError(f"Special tokens never come from text; these do: {sorted(texts.intersection(special))}.")
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        try:
+            made = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(merges)))
+        except Exception as error:  # the package has no narrower class
+            raise ValueError(f"The merges do not fit the vocabulary ({error}).") from None
         digits = library.pre_tokenizers.Digits(individual_digits=True)
         made.pre_tokenizer = library.pre_tokenizers.Sequence([digits, split]) if single_digits else split
         made.decoder = library.decoders.ByteLevel()
@@ -307,9 +365,12 @@ class BPETokenizer(_LibraryTokenizer):
     @classmethod
     def from_files(cls, vocab: str | Path, merges: str | Path, special: Sequence[str] = ("<|endoftext|>",)) -> BPETokenizer:
         """From GPT-2's two files: `encoder.json` or `vocab.json`, and `vocab.bpe` or `merges.txt`."""
-        ids = json.loads(Path(vocab).read_text(encoding="utf-8"))
-        pairs = _merges(Path(merges).read_text(encoding="utf-8"))
-        return cls.from_merges(_by_id(ids), pairs, special)
+        ids = json_object(Path(vocab).read_bytes(), str(vocab))
+        pairs = utf_8(merges)
+        try:
+            return cls.from_merges(_by_id(ids), _merges(pairs), special)
+        except ValueError as error:
+            raise ValueError(f"{vocab} with {merges}: {error}") from None
 
     @classmethod
     def gpt2(cls) -> BPETokenizer:
@@ -329,9 +390,9 @@ class BPETokenizer(_LibraryTokenizer):
         """
         path = Path(path)
         if path.is_file():
-            return cls(json.loads(path.read_text(encoding="utf-8")))
+            return cls._read(path)
         if (path / "tokenizer.json").exists():
-            return cls.from_pretrained(path / "tokenizer.json")
+            return cls._read(path / "tokenizer.json")
         for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             if (path / vocab).exists() and (path / merges).exists():
                 return cls.from_files(path / vocab, path / merges)
@@ -377,10 +438,13 @@ class WordPieceTokenizer(_LibraryTokenizer):
                 if (path / name).exists():
                     return cls.from_pretrained(path / name, lowercase)
             raise FileNotFoundError(f"{path} has neither tokenizer.json nor vocab.txt.")
-        text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":
-            return cls(json.loads(text))
-        return cls.from_vocabulary(text.rstrip("\n").split("\n"), lowercase)
+            return cls._read(path)
+        tokens = text_file(path).rstrip("\n").split("\n")
+        try:
+            return cls.from_vocabulary(tokens, lowercase)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def from_vocabulary(cls, tokens: Sequence[str], lowercase: bool = True) -> WordPieceTokenizer:
@@ -410,10 +474,12 @@ class WordPieceTokenizer(_LibraryTokenizer):
     def encode_batch(self, texts: Sequence[str], max_length: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """(ids (B, T), mask (B, T)): T is the longest text, shorter ones are filled with [PAD]; the mask is True where text is.
 
-        A text of more than `max_length` ids is cut and still ends with [SEP]. Raises ValueError if there are no texts.
+        A text of more than `max_length` ids is cut and still ends with [SEP]. Raises ValueError without a text or room.
         """
-        if not texts:
-            raise ValueError("A batch has at least one text; got none.")
+        if isinstance(texts, str) or not texts:
+            raise ValueError(f"A batch is a list of at least one text; got {texts!r}.")
+        if max_length is not None and max_length < 2:
+            raise ValueError(f"max_length leaves room for [CLS] and [SEP], 2 or more; got {max_length}.")
         rows = [self.encode(text) for text in texts]
         if max_length is not None:
             rows = [row if len(row) <= max_length else [*row[: max_length - 1], self.special["[SEP]"]] for row in rows]

@@ -1,6 +1,7 @@
 """Tokenisers: ids by hand, text that comes back as it was, special tokens, what is not known."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -66,6 +67,11 @@ def test_a_saved_tokenizer_is_the_same(tokenizer):
         again.decode([0, tokenizer.vocab_size])
     with pytest.raises(ValueError, match="got -1 at position 0"):
         again.decode([-1])
+    for ids in ([1.7], [np.nan], ["1"], "1", [None], [True], 1, [[1]], np.ones(1)):
+        with pytest.raises(TypeError, match=r"decode takes integers \(N,\)"):
+            again.decode(ids)
+    assert again.decode([]) == again.decode(np.array([])) == ""
+    assert again.decode(iter([0])) == again.decode(range(1)) == again.decode([0])
 
 
 def test_different_tokenizers_are_not_equal():
@@ -173,7 +179,30 @@ def test_a_special_token_of_one_letter_never_comes_from_text():
         CharTokenizer("ab", special=["~"]).encode("~")
 
 
+def test_special_tokens_are_names_that_no_text_gives(bpe):
+    with pytest.raises(ValueError, match="special is a list of names"):
+        CharTokenizer("ab", special="<eos>")
+    with pytest.raises(ValueError, match="each once"):
+        BPETokenizer.train("ab", 300, special=["<eos>", "<eos>"])
+    with pytest.raises(ValueError, match="these come again"):
+        CharTokenizer("ab", unknown="a")
+    for text, special in (("", "a"), ("ab ab", "ab")):  # a byte, a merge
+        with pytest.raises(ValueError, match=rf"never come from text; these do: \['{special}'\]"):
+            BPETokenizer.train(text, 300, special=[special])
+
+
+@pytest.mark.parametrize("size", [-5, 0, 1, 2.5, True, "9"])
+def test_a_vocabulary_size_that_has_no_room(size):
+    with pytest.raises(ValueError, match=re.escape(f"need a vocab_size of at least 2, a whole number; got {size!r}")):
+        WordTokenizer.from_text("a b", size, unknown="<unk>")
+    with pytest.raises(ValueError, match=re.escape(f"need a vocab_size of at least 257, a whole number; got {size!r}")):
+        BPETokenizer.train("a b", size)
+
+
 def test_vocabularies_that_make_no_sense():
+    for tokens, special, unknown in (([1], (), "error"), ([], [3], "error"), ([], [""], "error"), ("ab", (), None)):
+        with pytest.raises(ValueError, match="A token is a text of at least one character"):
+            CharTokenizer(tokens, special, unknown)
     with pytest.raises(ValueError, match=r"these come again: \['a'\]"):
         CharTokenizer("aba")
     with pytest.raises(ValueError, match="these come again"):
@@ -229,6 +258,10 @@ def test_half_a_character_waits_for_the_rest(bpe):
 def test_half_a_surrogate_pair_is_refused(name, request):
     with pytest.raises(ValueError, match=r"'\\ud83d' at position 2 is half of a surrogate pair"):
         request.getfixturevalue(name).encode("a \ud83d")
+    with pytest.raises(ValueError, match=r"'\\ud83d' at position 2 is half of a surrogate pair"):
+        BPETokenizer.train("a \ud83d", 300)
+    with pytest.raises(TypeError, match="A text is a str; got bytes"):
+        request.getfixturevalue(name).encode(b"a")
 
 
 def test_training_is_deterministic(bpe):
@@ -236,7 +269,7 @@ def test_training_is_deterministic(bpe):
 
 
 def test_too_small_a_vocabulary():
-    with pytest.raises(ValueError, match="256 bytes and 1 special tokens"):
+    with pytest.raises(ValueError, match="256 bytes and 1 special tokens need"):
         BPETokenizer.train("a", 256)
 
 
@@ -295,6 +328,31 @@ def test_merges_from_elsewhere():
         BPETokenizer.from_merges(tokens, pairs, ["<|pad|>"])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tokenizer.json", b"", "is not JSON"),
+        ("tokenizer.json", b"\xff", "is not JSON"),
+        ("tokenizer.json", b"[]", "is a JSON object"),
+        ("tokenizer.json", b'{"model": 3}', "whose model is BPE; got None"),
+        ("tokenizer.json", b'{"model": {"type": "BPE"}}', "not complete, or is damaged"),
+        ("vocab.json", b"[]", "is a JSON object"),
+        ("vocab.json", b'{"a": "x"}', "each token its id, a whole number"),
+        ("vocab.json", b'{"a": 0.0}', "each token its id, a whole number"),
+        ("merges.txt", b"\xff", "is not UTF-8"),
+        ("merges.txt", b"a b", "do not fit the vocabulary"),
+    ],
+)
+def test_files_of_tokenisers_that_are_none(name, content, said, bpe, tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(bpe.tokens)}))
+    (tmp_path / "merges.txt").write_bytes(b"")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=said) as raised:
+        BPETokenizer.from_pretrained(tmp_path)
+    assert type(raised.value) is ValueError
+    assert str(tmp_path / name) in str(raised.value)
+
+
 def test_ids_without_a_gap(bpe, tmp_path):
     model = bpe.to_dict()["model"]
     z = model["model"]["vocab"].pop("z")
@@ -337,8 +395,11 @@ def test_wordpiece_batches(bert):
     ids, mask = bert.encode_batch(["a dog", "unhappy dogs, a"], max_length=4)
     assert_array_equal(ids, [[2, 5, 9, 3], [2, 7, 8, 3]])
     assert mask.all()
-    with pytest.raises(ValueError, match="at least one text"):
-        bert.encode_batch([])
+    for none in ([], "a dog"):
+        with pytest.raises(ValueError, match="list of at least one text"):
+            bert.encode_batch(none)
+    with pytest.raises(ValueError, match="room for"):
+        bert.encode_batch(["a dog"], max_length=1)
 
 
 def test_padding_and_truncation_of_the_file_are_not_used(bert):
@@ -362,3 +423,10 @@ def test_berts_vocabulary_file(bert, tmp_path):
     assert WordPieceTokenizer.from_pretrained(tmp_path, lowercase=False).encode("Happy") == [2, 1, 3]
     with pytest.raises(ValueError, match=r"this one lacks \[PAD\]"):
         WordPieceTokenizer.from_vocabulary(BERT[1:])
+    (tmp_path / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(BERT).encode())  # as Windows' Notepad saves it
+    assert WordPieceTokenizer.from_pretrained(tmp_path) == bert
+    for content, said in ((b"", "is empty"), (b"\xff", "is not UTF-8"), (b"[PAD]", "this one lacks")):
+        (tmp_path / "vocab.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=said) as raised:
+            WordPieceTokenizer.from_pretrained(tmp_path)
+        assert str(raised.value).startswith(str(tmp_path / "vocab.txt"))
