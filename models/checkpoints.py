@@ -6,32 +6,28 @@ config, its tokenizer) is JSON in the header: a checkpoint needs no other file.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
+from time import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chainrule.models.configs import MODELS, json_object, model_and_config
 from chainrule.models.tokenizers import Tokenizer
 from chainrule.nn import init
 
 Arrays = dict[str, NDArray[Any]]
 
-# Class name -> its module and its config's name. Imported when needed: a checkpoint uses one of them.
-MODELS = {
-    "GPT": ("chainrule.models.gpt", "GPTConfig"),
-    "BERT": ("chainrule.models.bert", "BERTConfig"),
-    "EncoderDecoder": ("chainrule.models.encoder_decoder", "EncoderDecoderConfig"),
-    "MLP": ("chainrule.models.mlp", "MLPConfig"),
-    "Word2Vec": ("chainrule.models.word2vec", "Word2VecConfig"),
-}
-
+CHECKPOINT = "checkpoint.safetensors"  # its name in the folder of a run
 KEY = "chainrule"  # our entry in the header
 TRAINING = "training."  # prefix of what only training needs; no parameter's path begins so: Module.training is a bool
 
@@ -40,43 +36,85 @@ def save(path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
     """Write arrays by name, with texts by name beside them. Replaces a file of that name at once, or not at all.
 
     A crash at any moment leaves the old file or the new one: all is written beside it, forced to the disk, then renamed.
+    Of a symbolic link, the file that it leads to is replaced.
 
     Raises:
-        ImportError: without the package safetensors. OSError: if the folder cannot be written.
-        TypeError: for a dtype that the format does not have.
+        ImportError: without the package safetensors. OSError: if the folder cannot be written, or `path` is not a file.
+        TypeError: for a dtype that the format does not have. ValueError: for a name that it does not have.
     """
     safetensors = safetensors_library()
-    path = Path(path)
-    for left_over in path.parent.glob(f".{path.name}.*.tmp"):  # of a save that was killed
-        left_over.unlink(missing_ok=True)
-    tmp = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+            raise TypeError(f"A checkpoint holds floats, integers and booleans; {name} has dtype {array.dtype}.")
+        if name == "__metadata__":
+            raise ValueError("The name __metadata__ is taken by the format of checkpoints; give the array another.")
+    rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the format knows no strides
     try:
-        for name, array in arrays.items():
-            if array.dtype.kind not in "fiub":
-                raise TypeError(f"A checkpoint holds floats, integers and booleans; {name} has dtype {array.dtype}.")
-        rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the format knows no strides
         content = safetensors.numpy.save(rows, metadata=dict(metadata or {}))
-        with tmp.open("wb") as file:
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(f"Names and texts in a checkpoint are Unicode; {half!r} is half of a surrogate pair.") from None
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(errno.EEXIST, "A folder or a device of that name is in the way", str(path))
+    _clear(target.parent)
+    tmp = target.parent / f".chainrule-{secrets.token_hex(8)}.tmp"  # nobody else's
+    try:
+        with tmp.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        tmp.replace(path)
-        _sync_folder(path.parent)
+        tmp.replace(target)
+        _sync_folder(target.parent)
     finally:
         tmp.unlink(missing_ok=True)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what saves that were killed left over: no save takes a day."""
+    for left_over in folder.glob(".chainrule-*.tmp"):
+        with suppress(OSError):  # another process was faster
+            if time() - left_over.stat().st_mtime > 24 * 3600:
+                left_over.unlink()
+
+
+DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
 
 def load(path: str | Path) -> tuple[Arrays, dict[str, str]]:
     """(arrays, metadata) of a safetensors file; dtypes and bits as they were saved.
 
+    NumPy has no bfloat16: such arrays come as float32, which has all their values.
+
     Raises:
-        FileNotFoundError: if there is none. ValueError: if it is something else, damaged or cut short.
+        FileNotFoundError: if there is none. ValueError: if it is something else, damaged or cut short, or has a dtype that
+            NumPy does not have.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
+    arrays = {}
     with opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118 (not a dict)
+        for name in file.keys():  # noqa: SIM118 (not a dict)
+            kind = file.get_slice(name).get_dtype()
+            if kind not in DTYPES:
+                raise ValueError(f"{path}: {name} is kept as {kind}; supported are {', '.join(DTYPES)}.")
+            arrays[name] = _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
+        return arrays, dict(file.metadata() or {})
+
+
+def _bfloat16(path: Path, name: str) -> Any:
+    """A bfloat16 array as float32, whose upper half its bits are.
+
+    The file is the length of the header (8 bytes), the header (JSON), the numbers.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(length))[name]
+        start, end = entry["data_offsets"]
+        file.seek(8 + length + start)
+        bits = np.frombuffer(file.read(end - start), "<u2")
+    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
 
 
 @contextmanager
@@ -121,12 +159,12 @@ def save_model(
         **more,
     }
     further = {TRAINING + name: array for name, array in (arrays or {}).items()}
-    # One entry: the package writes several in an order that changes from run to run.
-    save(path, {**parameters, **further}, {KEY: json.dumps(metadata, ensure_ascii=False)})
+    # One entry: the package writes several in an order that changes from run to run. In ASCII: any token can be said.
+    save(path, {**parameters, **further}, {KEY: json.dumps(metadata)})
 
 
 def load_model(path: str | Path) -> tuple[Any, Any, dict[str, Any]]:
-    """(model, tokenizer or None, metadata) of a file that `save_model` wrote.
+    """(model, tokenizer or None, metadata) of a file that `save_model` wrote, or of the run in a folder.
 
     Raises:
         FileNotFoundError: if there is none. ValueError: if it is no such file, or parameters and config do not fit.
@@ -136,31 +174,49 @@ def load_model(path: str | Path) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def load_run(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
-    """(all arrays, metadata) of a file that `save_model` wrote; raises as `load_model` does."""
-    arrays, header = load(path)
+    """(all arrays, metadata) of a file that `save_model` wrote, or of the run in a folder; raises as `load_model` does."""
+    path = Path(path)
+    arrays, header = load(path / CHECKPOINT if path.is_dir() else path)
     if KEY not in header:
         raise ValueError(f"{path} holds arrays but not what model they belong to: it was not written by save_model.")
-    metadata: dict[str, Any] = json.loads(header[KEY])
-    return arrays, metadata
+    return arrays, json_object(header[KEY], f"{path}: the entry {KEY!r} of the header")
 
 
-def model_of(path: str | Path, arrays: Arrays, metadata: dict[str, Any]) -> tuple[Any, Any]:
-    """(model, tokenizer) from what `load_run` read."""
-    kind = metadata["model"]
-    if kind not in MODELS:
-        raise ValueError(f"{path} holds a {kind}; this version knows {', '.join(MODELS)}.")
-    module_name, config_name = MODELS[kind]
-    module = importlib.import_module(module_name)
-    config = getattr(module, config_name)(**{key: _tupled(value) for key, value in metadata["config"].items()})
-    parameters = {name: array for name, array in arrays.items() if not name.startswith(TRAINING)}
-    with init.shapes_only():  # no numbers are drawn only to be replaced
-        model = getattr(module, kind)(config, dtype=next(iter(parameters.values())).dtype)
+def model_of(path: str | Path, arrays: Arrays, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
+    """(model, tokenizer) from what `load_run` read. ValueError, which names the file, if they do not fit together."""
     try:
-        model.load_state_dict(parameters)
-    except (KeyError, ValueError) as error:
+        return _model(arrays, metadata), _tokenizer(metadata)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error.args[0]}") from None
-    tokenizer = metadata["tokenizer"]
-    return model, None if tokenizer is None else Tokenizer.from_dict(tokenizer)
+
+
+def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:
+    kind, said = metadata.get("model"), metadata.get("config")
+    if kind not in list(MODELS):
+        raise ValueError(f"It holds a {kind}; this version knows {', '.join(MODELS)}.")
+    if not isinstance(said, dict):
+        raise ValueError(f"The metadata need the model's config; got {said!r}.")
+    model_class, config_class = model_and_config(kind)
+    known = {field.name: field for field in fields(config_class)}
+    unknown, missing = said.keys() - known.keys(), {name for name, f in known.items() if f.default is MISSING} - said.keys()
+    if unknown or missing:
+        faults = [f"has no {', '.join(sorted(unknown))}: was it written by a newer version?"] * bool(unknown)
+        faults += [f"needs {', '.join(sorted(missing))}"] * bool(missing)
+        raise ValueError(f"The config does not fit: a {config_class.__name__} {'; it '.join(faults)}.")
+    config = config_class(**{key: _tupled(value) for key, value in said.items()})
+    parameters = {name: array for name, array in arrays.items() if not name.startswith(TRAINING)}
+    dtypes = sorted({str(array.dtype) for array in parameters.values()})
+    if len(dtypes) != 1 or not dtypes[0].startswith("float"):
+        raise ValueError(f"All parameters of a model have one floating dtype; got {', '.join(dtypes) or 'no parameters'}.")
+    with init.shapes_only():  # no numbers are drawn only to be replaced
+        model = model_class(config, dtype=np.dtype(dtypes[0]))
+    model.load_state_dict(parameters)
+    return model
+
+
+def _tokenizer(metadata: Mapping[str, Any]) -> Tokenizer | None:
+    saved = metadata.get("tokenizer")
+    return None if saved is None else Tokenizer.from_dict(saved)
 
 
 def _tupled(value: Any) -> Any:

@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from chainrule.models.bert import BERT, BERTConfig
-from chainrule.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from chainrule.models.gpt import GPT, GPTConfig
-from chainrule.models.mlp import MLP, MLPConfig
-from chainrule.models.word2vec import Word2Vec, Word2VecConfig
+from chainrule.models.configs import MODELS, model_and_config
 from chainrule.nn import init
 from chainrule.nn.attention import Attention
 from chainrule.nn.blocks import FeedForward
 from chainrule.nn.module import Module
 from chainrule.nn.norms import LayerNorm, RMSNorm
 from chainrule.nn.positions import LearnedPositions
-
-MODEL_OF: dict[type, Any] = {
-    GPTConfig: GPT,
-    BERTConfig: BERT,
-    EncoderDecoderConfig: EncoderDecoder,
-    MLPConfig: MLP,
-    Word2VecConfig: Word2Vec,
-}
 
 WEIGHTS = ("embedding", "attention", "feed_forward", "linear", "unembedding")
 REST = ("positions", "norms", "biases")
@@ -70,11 +58,12 @@ def count_parameters(model: Any) -> ParameterCount:
     From a configuration no numbers are allocated: GPT-3 is counted as fast as GPT-2. Raises TypeError for anything else.
     """
     if not isinstance(model, Module):
-        if type(model) not in MODEL_OF:
-            known = ", ".join(config.__name__ for config in MODEL_OF)
+        model_of = {config_class: model_class for model_class, config_class in map(model_and_config, MODELS)}
+        if type(model) not in model_of:
+            known = ", ".join(config_class.__name__ for config_class in model_of)
             raise TypeError(f"count_parameters takes a Module or one of {known}; got {type(model).__name__}.")
         with init.shapes_only():
-            model = MODEL_OF[type(model)](model)
+            model = model_of[type(model)](model)
     modules = dict(model.named_modules())
     count = ParameterCount(dict.fromkeys((*WEIGHTS, *REST), 0))
     for path, parameter in model.named_parameters():

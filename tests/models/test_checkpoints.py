@@ -1,7 +1,9 @@
 """Checkpoints: bits kept, crashes survived, errors named."""
 
+import json
 import os
 import pathlib
+import resource
 
 import numpy as np
 import pytest
@@ -52,7 +54,32 @@ def test_views_are_saved_as_they_are_seen(tmp_path):
 def test_what_the_format_does_not_have_is_refused(tmp_path):
     with pytest.raises(TypeError, match="names has dtype <U1"):
         checkpoints.save(tmp_path / "a", {"names": np.array(["a"])})
+    with pytest.raises(TypeError, match="wide has dtype"):
+        checkpoints.save(tmp_path / "a", {"wide": np.zeros(1, np.longdouble)})
+    with pytest.raises(ValueError, match="__metadata__ is taken"):
+        checkpoints.save(tmp_path / "a", {"__metadata__": np.zeros(1)})
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        checkpoints.save(tmp_path / "a", {"\ud800": np.zeros(1)})
     assert list(tmp_path.iterdir()) == []
+
+
+def written(path, dtype, shape, numbers):
+    """A safetensors file of one array x, by hand."""
+    header = json.dumps({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(numbers)]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + numbers)
+    return path
+
+
+def test_bfloat16_comes_as_float32(tmp_path):
+    """Its bits by hand: 0x3F80 is 1, 0xC040 is -3, 0x7F80 infinity, 0x0001 the least; float32 has the same bits in front."""
+    bits = np.array([[0x3F80, 0xC040], [0x7F80, 0x0001]], "<u2")
+    x = checkpoints.load(written(tmp_path / "a", "BF16", [2, 2], bits.tobytes()))[0]["x"]
+    assert same_bits(x, np.array([[1, -3], [np.inf, 2.0**-133]], np.float32))
+
+
+def test_a_dtype_that_numpy_does_not_have(tmp_path):
+    with pytest.raises(ValueError, match="x is kept as F8_E4M3; supported are F64"):
+        checkpoints.load(written(tmp_path / "a", "F8_E4M3", [2], b"\0\0"))
 
 
 def fails_at(moment, monkeypatch):
@@ -79,12 +106,71 @@ def test_a_crash_leaves_the_old_file_or_the_new_one(moment, expected, tmp_path, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_kill_left_over_goes_with_the_next_save(tmp_path):
-    left_over, other = tmp_path / ".a.123.tmp", tmp_path / ".b.123.tmp"
-    left_over.write_bytes(b"half")
-    other.write_bytes(b"not ours")
+def test_what_a_kill_left_over_goes_when_nobody_can_be_writing_it(tmp_path):
+    old, young, other = (tmp_path / name for name in (".chainrule-1.tmp", ".chainrule-2.tmp", ".b.123.tmp"))
+    for left_over in (old, young, other):
+        left_over.write_bytes(b"half")
+    for left_over in (old, other):
+        os.utime(left_over, (0, 0))
     checkpoints.save(tmp_path / "a", {"x": np.zeros(1)})
-    assert sorted(tmp_path.iterdir()) == [other, tmp_path / "a"]
+    assert set(tmp_path.iterdir()) == {young, other, tmp_path / "a"}  # the young one may be another run's
+
+
+def test_two_saves_at_once_do_not_meet(tmp_path, monkeypatch):
+    """While one is being written, another is begun and ended: both are whole, the one that ends last stays."""
+    fsync, begun = os.fsync, []
+
+    def meanwhile(descriptor):
+        if not begun:
+            begun.append(True)
+            checkpoints.save(tmp_path / "a", {"x": np.ones(1)})
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    checkpoints.save(tmp_path / "a", {"x": np.zeros(1)})
+    assert checkpoints.load(tmp_path / "a")[0]["x"] == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    link, target = tmp_path / "link", tmp_path / "far" / "a"
+    link.symlink_to(target)
+    for x in range(2):  # first there is no file where it leads
+        checkpoints.save(link, {"x": np.full(1, x)})
+        assert link.is_symlink()
+        assert checkpoints.load(target)[0]["x"] == x
+    assert list((tmp_path / "far").iterdir()) == [target]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(FileExistsError, match=f"in the way: .*{name}"):
+            checkpoints.save(tmp_path / name, {"x": np.zeros(1)})
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_file_names_that_are_long_or_not_utf_8(tmp_path):
+    for name in ("a" * 255, os.fsdecode(b"\xff\xfe")):
+        checkpoints.save(tmp_path / name, {"x": np.ones(1)})
+        assert checkpoints.load(tmp_path / name)[0]["x"] == 1
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    """The system refuses to write more than this."""
+    checkpoints.save(tmp_path / "a", {"x": np.ones(1)})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            checkpoints.save(tmp_path / "a", {"x": np.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert checkpoints.load(tmp_path / "a")[0]["x"] == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
 def test_the_file_has_the_rights_of_any_other(tmp_path):
@@ -176,6 +262,68 @@ def test_parameters_that_do_not_fit(tmp_path):
     model.b1 = Parameter(np.zeros(2, np.float32))
     with pytest.raises(TypeError, match="one dtype; got float32, float64"):
         checkpoints.save_model(tmp_path / "a", model)
+
+
+CHARACTERS = {"kind": "char", "characters": ["a"], "special": [], "unknown": "error"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ("", "the entry 'chainrule' of the header is not JSON"),
+        ("[]", "is a JSON object"),
+        ({"model": None}, "holds a None"),
+        ({"model": []}, "holds a"),
+        ({"config": None}, "need the model's config; got None"),
+        ({"config": []}, "need the model's config"),
+        ({"config": {"sizes": [2, 2], "glue": 1}}, "a MLPConfig has no glue: was it written by a newer version"),
+        ({"config": {"sizes": None}}, "sizes|iterable"),
+        ({"config": {"sizes": [2.5, 2]}}, "sizes are"),
+        ({"model": "GPT"}, "GPTConfig has no output, sizes.*it needs context, d_model, n_head, n_layer, vocab_size"),
+        ({"tokenizer": []}, "A saved tokeniser"),
+        ({"tokenizer": {}}, "got None"),
+        ({"tokenizer": {"kind": []}}, "A saved tokeniser"),
+        ({"tokenizer": {"kind": "char"}}, "characters"),
+        ({"tokenizer": CHARACTERS | {"characters": [1]}}, "A saved tokeniser of kind 'char'"),
+        ({"tokenizer": CHARACTERS | {"characters": None}}, "A saved tokeniser of kind 'char'"),
+        ({"tokenizer": CHARACTERS | {"special": 3}}, "A saved tokeniser of kind 'char'"),
+        ({"tokenizer": CHARACTERS | {"newer": 3}}, "A saved tokeniser of kind 'char'"),
+        ({"tokenizer": {"kind": "bpe", "model": 3}}, "tokenizer.json"),
+        ({"tokenizer": {"kind": "bpe", "model": {"model": {"type": "BPE"}}}}, "tokenizer.json"),
+    ],
+)
+def test_metadata_that_cannot_be(changes, said, tmp_path):
+    """Whatever a header holds: a ValueError that names the file."""
+    checkpoints.save_model(tmp_path / "a", MLP(MLPConfig((2, 2))))
+    arrays, header = checkpoints.load(tmp_path / "a")
+    text = changes if isinstance(changes, str) else json.dumps(json.loads(header["chainrule"]) | changes)
+    checkpoints.save(tmp_path / "a", arrays, {"chainrule": text})
+    with pytest.raises(ValueError, match=said) as raised:
+        checkpoints.load_model(tmp_path / "a")
+    assert type(raised.value) is ValueError
+    assert str(raised.value).startswith(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("dtypes", [(), (int, int), (bool, bool), (np.float64, np.float32), (np.float64, np.int64)])
+def test_parameters_have_one_floating_dtype(dtypes, tmp_path):
+    checkpoints.save_model(tmp_path / "a", MLP(MLPConfig((2, 2))))
+    arrays, header = checkpoints.load(tmp_path / "a")
+    arrays = {name: array.astype(dtype) for (name, array), dtype in zip(arrays.items(), dtypes, strict=False)}
+    checkpoints.save(tmp_path / "a", arrays, header)
+    with pytest.raises(ValueError, match="one floating dtype; got"):
+        checkpoints.load_model(tmp_path / "a")
+
+
+def test_a_folder_is_the_run_in_it(tmp_path):
+    checkpoints.save_model(tmp_path / checkpoints.CHECKPOINT, MLP(MLPConfig((2, 2))), step=3)
+    assert checkpoints.load_run(tmp_path)[1]["step"] == 3
+    assert checkpoints.load_model(str(tmp_path))[2]["step"] == 3
+
+
+def test_any_character_may_be_a_token(tmp_path):
+    tokenizer = CharTokenizer("a\ud800名\0")
+    checkpoints.save_model(tmp_path / "a", MLP(MLPConfig((2, 2))), tokenizer)
+    assert checkpoints.load_model(tmp_path / "a")[1] == tokenizer
 
 
 def test_without_the_package(tmp_path, monkeypatch):
