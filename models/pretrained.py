@@ -3,7 +3,8 @@
 A folder has `config.json` and `model.safetensors`, or several files that `model.safetensors.index.json` lists. A *layout*
 says which configuration a `config.json` means, and which array of the file is which parameter here. Two conventions differ:
 rows are positions and a weight is (in, out) here, which most files keep as (out, in); GPT-2 keeps WQ, WK, WV side by side.
-Only safetensors are read, never a pickle, which can run any code. Dropout is left at 0.
+Only safetensors are read, never a pickle, which can run any code. Dropout is left at 0. Of config.json what changes the model
+is read, or refused where the model here cannot do it; other keys are for other libraries and left alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import DTypeLike
 from chainrule.models import checkpoints
 from chainrule.models.bert import BERT, BERTConfig
 from chainrule.models.checkpoints import Arrays
+from chainrule.models.configs import json_object
 from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.nn import init
 
@@ -62,15 +64,15 @@ THEIR_NAMES = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": 
 def _gpt2_config(said: Json, arrays: Arrays) -> GPTConfig:
     _only(said, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     return GPTConfig(
-        vocab_size=_needed(said, "vocab_size"),
-        context=said.get("n_positions", 1024),
-        n_layer=_needed(said, "n_layer"),
-        n_head=_needed(said, "n_head"),
-        d_model=_needed(said, "n_embd"),
-        d_ff=said.get("n_inner"),
+        vocab_size=_size(said, "vocab_size"),
+        context=_size(said, "n_positions", 1024),
+        n_layer=_size(said, "n_layer"),
+        n_head=_size(said, "n_head"),
+        d_model=_size(said, "n_embd"),
+        d_ff=_size(said, "n_inner", None),
         activation=_activation(said, "activation_function", "gelu_new"),
-        norm_eps=said.get("layer_norm_epsilon", 1e-5),
-        tied=said.get("tie_word_embeddings", True),
+        norm_eps=_number(said, "layer_norm_epsilon", 1e-5),
+        tied=_flag(said, "tie_word_embeddings", True),
     )
 
 
@@ -117,24 +119,24 @@ def _gpt2_entries(config: GPTConfig) -> Iterator[Entry]:
 
 def _llama_config(said: Json, arrays: Arrays) -> GPTConfig:
     _only(said, hidden_act="silu", attention_bias=False, mlp_bias=False, rope_scaling=None, partial_rotary_factor=1.0)
-    rope = said.get("rope_parameters") or {}
+    rope = _value(said, "rope_parameters", {}, expected="an object", fits=lambda value: isinstance(value, dict))
     _only(rope, rope_type="default", partial_rotary_factor=1.0)
     return GPTConfig(
-        vocab_size=_needed(said, "vocab_size"),
-        context=said.get("max_position_embeddings", 2048),
-        n_layer=_needed(said, "num_hidden_layers"),
-        n_head=_needed(said, "num_attention_heads"),
-        d_model=_needed(said, "hidden_size"),
-        n_kv_head=said.get("num_key_value_heads"),
-        d_head=said.get("head_dim"),
-        d_ff=_needed(said, "intermediate_size"),
+        vocab_size=_size(said, "vocab_size"),
+        context=_size(said, "max_position_embeddings", 2048),
+        n_layer=_size(said, "num_hidden_layers"),
+        n_head=_size(said, "num_attention_heads"),
+        d_model=_size(said, "hidden_size"),
+        n_kv_head=_size(said, "num_key_value_heads", None),
+        d_head=_size(said, "head_dim", None),
+        d_ff=_size(said, "intermediate_size"),
         activation="swiglu",
         norm="rms",
-        norm_eps=said.get("rms_norm_eps", 1e-6),
+        norm_eps=_number(said, "rms_norm_eps", 1e-6),
         positions="rope",
-        rope_base=float(rope.get("rope_theta") or said.get("rope_theta") or 10000.0),
+        rope_base=float(_number(rope, "rope_theta", _number(said, "rope_theta", 10000.0))),
         rope_halves=True,
-        tied=said.get("tie_word_embeddings", False),
+        tied=_flag(said, "tie_word_embeddings", False),
         bias=False,
     )
 
@@ -182,15 +184,15 @@ def _llama_entries(config: GPTConfig) -> Iterator[Entry]:
 def _bert_config(said: Json, arrays: Arrays) -> BERTConfig:
     _only(said, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False, tie_word_embeddings=True)
     return BERTConfig(
-        vocab_size=_needed(said, "vocab_size"),
-        context=said.get("max_position_embeddings", 512),
-        n_layer=_needed(said, "num_hidden_layers"),
-        n_head=_needed(said, "num_attention_heads"),
-        d_model=_needed(said, "hidden_size"),
-        d_ff=_needed(said, "intermediate_size"),
+        vocab_size=_size(said, "vocab_size"),
+        context=_size(said, "max_position_embeddings", 512),
+        n_layer=_size(said, "num_hidden_layers"),
+        n_head=_size(said, "num_attention_heads"),
+        d_model=_size(said, "hidden_size"),
+        d_ff=_size(said, "intermediate_size"),
         activation=_activation(said, "hidden_act", "gelu"),
-        norm_eps=said.get("layer_norm_eps", 1e-12),
-        n_segment=said.get("type_vocab_size", 2),
+        norm_eps=_number(said, "layer_norm_eps", 1e-12),
+        n_segment=_size(said, "type_vocab_size", 2, least=0),
         pooler=any(name.startswith("pooler.") for name in arrays),  # config.json does not tell
         head=any(name.startswith("cls.predictions.") for name in arrays),
     )
@@ -267,10 +269,37 @@ LAYOUTS = {
 # What a config.json says
 
 
-def _needed(said: Json, key: str) -> Any:
-    if key not in said:
-        raise ValueError(f"config.json lacks {key}.")
-    return said[key]
+def _value(said: Json, key: str, *default: Any, expected: str, fits: Callable[[Any], bool]) -> Any:
+    """The value of a key; the default where there is none, or null."""
+    value = said.get(key)
+    if value is None:
+        if not default:
+            raise ValueError(f"config.json lacks {key}.")
+        return default[0]
+    if not fits(value):
+        raise ValueError(f"config.json has {key}={value!r}; it is {expected}.")
+    return value
+
+
+def _size(said: Json, key: str, *default: Any, least: int = 1) -> Any:
+    return _value(
+        said, key, *default, expected=f"a whole number from {least}", fits=lambda value: type(value) is int and value >= least
+    )
+
+
+def _number(said: Json, key: str, *default: Any) -> Any:
+    return _value(
+        said, key, *default, expected="a positive number", fits=lambda value: type(value) in (int, float) and 0 < value < np.inf
+    )
+
+
+def _flag(said: Json, key: str, *default: Any) -> Any:
+    return _value(said, key, *default, expected="true or false", fits=lambda value: isinstance(value, bool))
+
+
+def _activation(said: Json, key: str, default: str) -> str:
+    expected = f"one of {', '.join(OUR_ACTIVATION)}"
+    return OUR_ACTIVATION[_value(said, key, default, expected=expected, fits=lambda value: value in list(OUR_ACTIVATION))]
 
 
 def _only(said: Json, **values: Any) -> None:
@@ -278,13 +307,6 @@ def _only(said: Json, **values: Any) -> None:
     for key, value in values.items():
         if said.get(key, value) not in (value, None):
             raise ValueError(f"config.json has {key}={said[key]!r}; only {value!r} is supported.")
-
-
-def _activation(said: Json, key: str, default: str) -> str:
-    name = said.get(key, default)
-    if name not in OUR_ACTIVATION:
-        raise ValueError(f"config.json has {key}={name!r}; supported are {', '.join(OUR_ACTIVATION)}.")
-    return OUR_ACTIVATION[name]
 
 
 # Reading
@@ -304,15 +326,19 @@ def load(folder: str | Path, model: type[Any] | None = None, dtype: DTypeLike | 
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} has no config.json, which says what model it is.")
-    said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    layout = LAYOUTS.get(said.get("model_type", ""))
-    if layout is None or (model is not None and not issubclass(model, layout.model)):
-        expected = ", ".join(kind for kind, known in LAYOUTS.items() if model is None or issubclass(model, known.model))
-        raise ValueError(f"{folder} has a model of type {said.get('model_type')!r}; expected one of {expected}.")
-    arrays = _unified(_read(folder), layout)
-    config = layout.read(said, arrays)
+    said = json_object((folder / "config.json").read_bytes(), str(folder / "config.json"))
+    known = {kind: layout for kind, layout in LAYOUTS.items() if model is None or issubclass(model, layout.model)}
+    if said.get("model_type") not in list(known):
+        raise ValueError(f"{folder} has a model of type {said.get('model_type')!r}; expected one of {', '.join(known)}.")
+    layout = known[said["model_type"]]
+    arrays = _unified(_read(folder), layout, folder)
+    try:
+        _only(said, quantization_config=None)
+        config = layout.read(said, arrays)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
     if dtype is None:
-        dtype = np.result_type(*arrays.values()) if arrays else np.float32
+        dtype = np.result_type(*(array.dtype for array in arrays.values())) if arrays else np.float32
     with init.shapes_only():  # no numbers are drawn only to be replaced
         made = (model or layout.model)(config, dtype=dtype)
     _fill(made, layout, list(layout.entries(config)), arrays, folder)
@@ -323,13 +349,9 @@ def _read(folder: Path) -> Arrays:
     """All arrays of a folder, by name."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
-        return _read_file(folder / "model.safetensors")
+        return checkpoints.load(folder / "model.safetensors")[0]
     if index.is_file():
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        arrays: Arrays = {}
-        for name in sorted(set(places.values())):
-            arrays.update(_read_file(folder / name))
-        return arrays
+        return _read_parts(folder, json_object(index.read_bytes(), str(index)).get("weight_map"), index)
     if (folder / "pytorch_model.bin").exists() or (folder / "pytorch_model.bin.index.json").exists():
         raise FileNotFoundError(
             f"{folder} has only pytorch_model.bin, a pickle, which can run any code when it is read. If you trust it, convert "
@@ -338,44 +360,35 @@ def _read(folder: Path) -> Arrays:
     raise FileNotFoundError(f"{folder} has neither model.safetensors nor {index.name}.")
 
 
-DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL")  # the last four are never of parameters
+def _read_parts(folder: Path, places: Any, index: Path) -> Arrays:
+    """All arrays of the files that an index names: `places` says in which file each array is."""
+    if not isinstance(places, dict) or not all(isinstance(file, str) and file == Path(file).name for file in places.values()):
+        raise ValueError(f"{index}: weight_map says in which file of the folder each array is; got {str(places)[:80]}.")
+    files = sorted(set(places.values()))
+    missing = [file for file in files if not (folder / file).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{folder} is not complete: {', '.join(missing)} is missing, which {index.name} names.")
+    found = {file: checkpoints.load(folder / file)[0] for file in files}
+    misplaced = [f"{name} in {file}" for name, file in places.items() if name not in found[file]]
+    misplaced += [f"{name} in {file}" for file, part in found.items() for name in part if places.get(name) != file]
+    if misplaced:
+        raise ValueError(f"{index} and the files it names do not agree on: {', '.join(misplaced[:9])}.")
+    return {name: found[file][name] for name, file in places.items()}
 
 
-def _read_file(path: Path) -> Arrays:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing.")
-    arrays = {}
-    with checkpoints.opened(path) as file:
-        for name in file.keys():  # noqa: SIM118 (not a dict)
-            kind = file.get_slice(name).get_dtype()
-            if kind not in DTYPES:
-                raise ValueError(f"{path}: {name} is kept as {kind}; supported are {', '.join(DTYPES)}.")
-            arrays[name] = _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
-    return arrays
-
-
-def _bfloat16(path: Path, name: str) -> Any:
-    """A bfloat16 array as float32, whose upper half its bits are.
-
-    The file is the length of the header (8 bytes), the header (JSON), the numbers.
-    """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(length))[name]
-        start, end = entry["data_offsets"]
-        file.seek(8 + length + start)
-        bits = np.frombuffer(file.read(end - start), "<u2")
-    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
-
-
-def _unified(arrays: Arrays, layout: Layout) -> Arrays:
-    """The arrays under the names of the layout: without prefix, without what is ignored, each once."""
+def _unified(arrays: Arrays, layout: Layout, folder: Path) -> Arrays:
+    """The floating arrays under the names of the layout: without prefix, without what is ignored, each once."""
     unified: Arrays = {}
     for name, array in arrays.items():
         short = name.removeprefix(layout.prefix)
         short = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", short))
-        if not re.fullmatch(layout.ignored, short):
-            unified[short] = array
+        if re.fullmatch(layout.ignored, short):
+            continue
+        if short in unified:
+            raise ValueError(f"{folder} has {short} twice: as {name} and under another spelling.")
+        if array.dtype.kind != "f":
+            raise ValueError(f"{folder}: {name} is kept as {array.dtype}; parameters are floating numbers.")
+        unified[short] = array
     return unified
 
 

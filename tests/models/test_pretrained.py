@@ -1,6 +1,7 @@
 """Hugging Face folders, written here by hand: names, splits, transposes, dtypes, and everything that is refused."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -367,11 +368,92 @@ def test_missing_and_damaged_files(tmp_path):
             GPT.from_pretrained(folder)
 
 
-def test_dtypes_that_no_parameter_has(tmp_path):
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64, bool])
+@pytest.mark.parametrize("names", [["ln_f.bias"], list(GPT2_SHAPES)])
+def test_parameters_are_floating_numbers(dtype, names, tmp_path):
     arrays = filled(GPT2_SHAPES)
-    arrays["wte.weight"] = arrays["wte.weight"].astype(np.int8)
-    with pytest.raises(ValueError, match=r"wte\.weight is kept as I8"):
+    arrays |= {name: arrays[name].astype(dtype) for name in names}
+    with pytest.raises(ValueError, match=rf"({'|'.join(names)}) is kept as {np.dtype(dtype)}; parameters are floating"):
         GPT.from_pretrained(write(tmp_path, GPT2, arrays))
+
+
+def test_one_array_under_two_names(tmp_path):
+    """With and without the prefix: which one is meant?"""
+    arrays = filled(GPT2_SHAPES)
+    with pytest.raises(ValueError, match=r"has wte\.weight twice: as .*wte\.weight and"):
+        GPT.from_pretrained(write(tmp_path, GPT2, {**arrays, "transformer.wte.weight": arrays["wte.weight"] + 1}))
+    norms = {"embeddings.LayerNorm.gamma": np.ones(4, np.float32)}
+    with pytest.raises(ValueError, match=r"has embeddings\.LayerNorm\.weight twice"):
+        BERT.from_pretrained(write(tmp_path, BERT_BASE, {**filled(BERT_SHAPES), **norms}))
+
+
+@pytest.mark.parametrize("content", [b"", b'{"model_type": "gpt2"', b"\xff{}", b"[1]", b"null", b"[" * 100_000])
+def test_a_config_that_is_no_json_object(content, tmp_path):
+    folder = write(tmp_path, GPT2, filled(GPT2_SHAPES))
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"config\.json is (not JSON|a JSON object)") as raised:
+        GPT.from_pretrained(folder)
+    assert not isinstance(raised.value, json.JSONDecodeError)
+
+
+WHOLE_NUMBERS = {
+    "gpt2": [*list(GPT2)[1:], "n_inner"],
+    "llama": [*list(LLAMA)[1:], "head_dim"],
+    "bert": [*list(BERT_BASE)[1:], "type_vocab_size"],
+}
+NUMBERS = {"gpt2": ["layer_norm_epsilon"], "llama": ["rms_norm_eps", "rope_theta"], "bert": ["layer_norm_eps"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        *((kind, key, value) for kind in CONFIGS for key in WHOLE_NUMBERS[kind] for value in (-1, 2.5, "4", [4], True)),
+        *((kind, key, value) for kind in CONFIGS for key in NUMBERS[kind] for value in (-1, 0, "x", np.nan, np.inf, [1], True)),
+        *((kind, "tie_word_embeddings", value) for kind in ("gpt2", "llama") for value in (1, "yes", [])),
+        *((kind, "model_type", value) for kind in CONFIGS for value in (None, 3, [], {})),
+        *((kind, "quantization_config", {"bits": 4}) for kind in CONFIGS),
+        *(("llama", "rope_parameters", value) for value in ([1], "default", 3)),
+        *(("gpt2", "activation_function", value) for value in ([], {}, 3)),
+    ],
+)
+def test_values_of_a_config_that_cannot_be(kind, key, value, tmp_path):
+    """The error names the folder, the key and the value."""
+    said = "of type" if key == "model_type" else f"config.json has {key}="
+    with pytest.raises(ValueError, match=re.escape(said)) as raised:
+        pretrained.load(write(tmp_path, {**CONFIGS[kind], key: value}, filled(SHAPES[kind])))
+    assert str(tmp_path) in str(raised.value)
+    assert repr(value) in str(raised.value)
+
+
+def test_null_is_as_if_it_were_not_there(tmp_path):
+    nothing = dict.fromkeys(["n_inner", "activation_function", "layer_norm_epsilon", "tie_word_embeddings", "rope_scaling"])
+    found = GPT.from_pretrained(write(tmp_path, {**GPT2, **nothing, "use_cache": True}, filled(GPT2_SHAPES)))
+    assert found.config == GPTConfig(vocab_size=7, context=5, n_layer=1, n_head=2, d_model=4)
+    with pytest.raises(ValueError, match="lacks n_layer"):
+        GPT.from_pretrained(write(tmp_path, {**GPT2, "n_layer": None}, filled(GPT2_SHAPES)))
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ("", "is not JSON"),
+        ("[]", "is a JSON object"),
+        ("{}", "weight_map says"),
+        ('{"weight_map": []}', "weight_map says"),
+        ('{"weight_map": {"wte.weight": 3}}', "weight_map says"),
+        ('{"weight_map": {"wte.weight": "../a.safetensors"}}', "weight_map says"),
+        (
+            '{"weight_map": {"wte.weight": "a.safetensors", "x": "a.safetensors"}}',
+            "do not agree on: x in a.safetensors, .* in a.safetensors",
+        ),
+    ],
+)
+def test_an_index_that_is_none(index, said, tmp_path):
+    write(tmp_path, GPT2, filled(GPT2_SHAPES), "a.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match=said) as raised:
+        GPT.from_pretrained(tmp_path)
+    assert "model.safetensors.index.json" in str(raised.value)
 
 
 def test_without_safetensors(tmp_path, monkeypatch):
