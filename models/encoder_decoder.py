@@ -21,6 +21,7 @@ from chainrule.autograd.modes import MODE
 from chainrule.autograd.tensor import value_of
 from chainrule.models.configs import check_sequences, check_sizes
 from chainrule.models.datasets import IGNORE, Ids
+from chainrule.models.generation import check_count, choice, chosen
 from chainrule.nn import init
 from chainrule.nn.attention import Attention, by_every_query
 from chainrule.nn.blocks import Block, FeedForward, check_activation
@@ -172,23 +173,36 @@ class EncoderDecoder(Module):
         return named("logits", h @ (self.decoder.E.T if self.config.tied else self.U))
 
     def generate(
-        self, source_ids: Any, max_new_tokens: int, *, bos: int, eos: int | None = None, source_mask: Any = None
+        self,
+        source_ids: Any,
+        max_new_tokens: int,
+        *,
+        bos: int,
+        eos: int | None = None,
+        source_mask: Any = None,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: init.Seed = 0,
     ) -> Ids:
-        """The target, token by token, each the likeliest: source (B, S) or (S,) -> (B, n) or (n,), n at most max_new_tokens.
+        """The target, token by token: source (B, S) or (S,) -> (B, n) or (n,), n at most max_new_tokens.
 
         It starts from `bos`, which is not returned. A target that has `eos` goes on with eos until all have it. The encoder
-        runs once, and the decoder only for the new token (see `nn.KVCache`).
+        runs once, and the decoder only for the new token (see `nn.KVCache`). Each token is the likeliest, unless a temperature
+        is given: that, top_k, top_p and seed are `generation.generate`'s. Raises ValueError as it does.
         """
         source_ids = np.asarray(source_ids)
+        check_count(max_new_tokens)
+        choose = choice(temperature, top_k, top_p, seed, source_ids.shape[:-1])
         last = np.full((*source_ids.shape[:-1], 1), bos)  # (B, 1)
         written = [last[..., :0]]
         with evaluating(self):
             memory = self.encode(source_ids, source_mask)
             cache = KVCache(2 * self.config.n_layer)  # of what is written, and of the memory
-            for _ in range(max_new_tokens):
+            for step in range(max_new_tokens):
                 logits = value_of(self.decode(last, memory, source_mask, cache=cache))  # (B, 1, vocabulary)
                 ended = (last == eos) & bool(written[1:])  # not by bos, which may be the same token
-                last = np.where(ended, last, logits.argmax(axis=-1))
+                last = np.where(ended, last, chosen(choose, logits[..., -1, :], step)[..., None])
                 written.append(last)
                 if (last == eos).all():
                     break

@@ -6,7 +6,10 @@ layer keeps the keys and values of the tokens before, so that a new token costs 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +45,7 @@ def probabilities(
     Raises:
         ValueError: for options out of range, and for logits without a finite maximum (a NaN or +inf among them, all -inf).
     """
-    _check_choice(temperature, top_k, top_p)
+    check_choice(temperature, top_k, top_p)
     scores = np.asarray(value_of(logits), dtype=np.float64)
     top = _checked_maximum(scores)
     p: NDArray[np.float64]
@@ -94,17 +97,26 @@ def sample(p: ArrayLike, u: ArrayLike) -> Ids:
     return token
 
 
-def _choice(temperature: float, top_k: int | None, top_p: float | None, seed: init.Seed, shape: tuple[int, ...]) -> Choice:
-    """How the next tokens are chosen from logits (*shape, V). Each sequence has a generator of its own."""
-    _check_choice(temperature, top_k, top_p)
+def likeliest(logits: Any) -> Any:
+    """The token with the largest logit: (…, V) -> (…). Raises ValueError for logits without a finite maximum."""
+    _checked_maximum(logits)
+    return np.argmax(logits, axis=-1)
+
+
+def chosen(choose: Choice, logits: Any, step: int) -> Any:
+    """What `choose` makes of the logits of step 0, 1, …; where it refuses them, the error says at which new token."""
+    try:
+        return choose(logits)
+    except ValueError as error:
+        raise ValueError(f"New token {step + 1}: {error}") from error
+
+
+def choice(temperature: float, top_k: int | None, top_p: float | None, seed: init.Seed, shape: tuple[int, ...]) -> Choice:
+    """How the next tokens are chosen from logits (*shape, V): see `probabilities`. Each sequence has a generator of its own."""
+    check_choice(temperature, top_k, top_p)
     if temperature == 0:
-
-        def likeliest(logits: Any) -> Any:
-            _checked_maximum(logits)
-            return np.argmax(logits, axis=-1)
-
         return likeliest
-    rngs = init.generator(seed).spawn(int(np.prod(shape)))
+    rngs = init.generator(seed).spawn(prod(shape))
 
     def drawn(logits: Any) -> Ids:
         u = np.array([rng.random() for rng in rngs]).reshape(shape)
@@ -113,13 +125,25 @@ def _choice(temperature: float, top_k: int | None, top_p: float | None, seed: in
     return drawn
 
 
-def _check_choice(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"The temperature is 0 (always the likeliest token) or more, and finite; got {temperature}.")
-    if top_k is not None and (not isinstance(top_k, (int, np.integer)) or top_k < 1):
+def check_choice(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raise ValueError for options that `probabilities` does not take."""
+    if not _is(Real, temperature) or not 0 <= temperature < np.inf:
+        raise ValueError(f"temperature is 0 (always the likeliest token) or more, and finite; got {temperature!r}.")
+    if top_k is not None and (not _is(Integral, top_k) or top_k < 1):
         raise ValueError(f"top_k is a number of tokens, at least 1; got {top_k!r}.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p is a probability, more than 0 and at most 1; got {top_p}.")
+    if top_p is not None and (not _is(Real, top_p) or not 0 < top_p <= 1):
+        raise ValueError(f"top_p is a probability, more than 0 and at most 1; got {top_p!r}.")
+
+
+def check_count(max_new_tokens: int) -> None:
+    """Raise ValueError unless it is a number of tokens."""
+    if not _is(Integral, max_new_tokens) or max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens is a whole number, 0 or more; got {max_new_tokens!r}.")
+
+
+def _is(kind: Any, value: Any) -> bool:
+    """Whether `value` is such a number, of Python or NumPy; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 # One token after the other (notes 14.1)
@@ -148,17 +172,19 @@ def generate(
     context // 2 tokens, read anew from position 0, then adds to them; the same with and without the cache.
 
     Args:
-        model: `GPT`, or one like it: model(ids, cache=…) -> logits, model.new_cache(), model.config.context.
+        model: `GPT`, or one like it: model(ids, cache=…) -> logits, model.new_cache(), model.config.context. If its forward
+            takes `last`, it is asked for the logits of the last row alone.
         temperature, top_k, top_p: see `probabilities`; temperature 0 is greedy.
         tokenizer: decodes the new tokens, to look for stop_strings.
         seed: the same seed gives the same tokens. Each sequence of a batch draws from a generator of its own, by its place.
         use_cache: False computes the whole prefix again for every token.
     Raises:
-        TypeError: for ids that are not integers, and stop_strings without a tokenizer.
+        TypeError: for ids or stop tokens that are not integers, and stop_strings that are no strings or without a tokenizer.
         ValueError: for an empty prompt (give it a token to begin with), options out of range, and logits that are not finite.
+        IndexError: for ids that the model does not have.
     """
     prompt = _checked_prompt(ids, max_new_tokens)
-    choose = _choice(temperature, top_k, top_p, seed, prompt.shape[:-1])
+    choose = choice(temperature, top_k, top_p, seed, prompt.shape[:-1])
     ended = _ending(prompt.shape[:-1], stop, _strings(stop_strings, tokenizer), tokenizer)
     new = _tokens(on_arrays(model), prompt, max_new_tokens, choose, ended, use_cache)
     return np.concatenate([prompt, *(tokens[..., None] for tokens in new)], axis=-1)
@@ -187,7 +213,7 @@ def stream(
     if prompt.ndim != 1:
         raise ValueError(f"A stream is of one sequence, ids (T,); got {prompt.shape}. Use generate for a batch.")
     strings, stops = _strings(stop_strings, tokenizer), _stops(stop)
-    choose = _choice(temperature, top_k, top_p, seed, ())
+    choose = choice(temperature, top_k, top_p, seed, ())
     ended = _ending((), stop, (), None)  # stop strings are the text's affair
     new = _tokens(on_arrays(model), prompt, max_new_tokens, choose, ended, use_cache)
     tokens = (int(token) for token in new)
@@ -210,7 +236,7 @@ def on_arrays(model: Module) -> Any:
         return value_of(value)
 
     copy: Any = object.__new__(type(model))
-    vars(copy).update({name: plain(value) for name, value in vars(model).items()}, training=False)
+    vars(copy).update({name: plain(value) for name, value in vars(model).items()}, training=False, _plain=True)
     return copy
 
 
@@ -219,17 +245,19 @@ def _tokens(
 ) -> Iterator[NDArray[Any]]:
     """At most `count` times the next token of each sequence, (B,) for ids (B, T), () for (T,)."""
     context = model.config.context
+    last = {"last": True} if "last" in inspect.signature(getattr(model, "forward", model)).parameters else {}
     cache = model.new_cache() if use_cache else None
     window = unread = ids[..., -context:]  # what the model sees, and what of it is not in the cache
     done = np.zeros(ids.shape[:-1], bool)
     tokens = ids[..., -1]
-    for _ in range(count):
+    for step in range(count):
         if window.shape[-1] > context:
             window = unread = window[..., -max(1, context // 2) :]
             if cache is not None:
                 cache.clear()
-        logits = model(window) if cache is None else model(unread, cache=cache)
-        tokens = np.where(done, tokens, choose(value_of(logits)[..., -1, :]))  # the last row foretells (notes 14.2)
+        logits = model(window, **last) if cache is None else model(unread, cache=cache, **last)
+        foretold = chosen(choose, value_of(logits)[..., -1, :], step)  # by the last row (notes 14.2)
+        tokens = np.where(done, tokens, foretold)
         yield tokens
         done = done | ended(tokens)
         if np.all(done):
@@ -245,10 +273,14 @@ def _ending(
     shape: tuple[int, ...], stop: int | Sequence[int] | None, strings: Sequence[str], tokenizer: Decoder | None
 ) -> Callable[[Ids], Any]:
     """A function that is given each round's tokens, of this shape, and says which sequences end with them."""
-    stops = list(_stops(stop))
+    stops = np.array(_stops(stop), np.int64)
+
+    def stopped(tokens: Ids) -> Any:
+        return (tokens[..., None] == stops).any(axis=-1)
+
     if tokenizer is None or not strings:
-        return lambda tokens: np.isin(tokens, stops)
-    texts: list[list[int]] = [[] for _ in range(int(np.prod(shape)))]
+        return stopped
+    texts: list[list[int]] = [[] for _ in range(prod(shape))]
     tail = 4 * max(map(len, strings))  # a token has a byte at least, a character 4 at most
 
     def ended(tokens: Ids) -> Any:
@@ -256,7 +288,7 @@ def _ending(
             text.append(int(token))
         said = [tokenizer.decode(text[-tail:]) for text in texts]
         found = np.array([any(string in end for string in strings) for end in said])
-        return found.reshape(shape) | np.isin(tokens, stops)
+        return found.reshape(shape) | stopped(tokens)
 
     return ended
 
@@ -305,17 +337,21 @@ def _checked_prompt(ids: ArrayLike, max_new_tokens: int) -> Ids:
         raise ValueError(f"A prompt has at least one token, such as the one a text begins with; got ids {prompt.shape}.")
     if prompt.ndim not in (1, 2) or prompt.dtype.kind not in "iu":
         raise TypeError(f"ids are integers (T,) or (B, T); got {prompt.dtype} {prompt.shape}. Encode the text first.")
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens is 0 or more; got {max_new_tokens}.")
+    check_count(max_new_tokens)
     return prompt.astype(np.int64)
 
 
 def _stops(stop: int | Sequence[int] | None) -> tuple[int, ...]:
-    return () if stop is None else tuple(int(token) for token in np.atleast_1d(stop))
+    tokens = np.array([] if stop is None else stop).reshape(-1)
+    if tokens.size and tokens.dtype.kind not in "iu":
+        raise TypeError(f"stop is the id of a token, or several; got {stop!r}.")
+    return tuple(int(token) for token in tokens)
 
 
 def _strings(strings: str | Sequence[str] | None, tokenizer: Decoder | None) -> tuple[str, ...]:
     strings = (strings,) if isinstance(strings, str) else tuple(strings or ())
+    if not all(isinstance(string, str) for string in strings):
+        raise TypeError(f"stop_strings are texts; got {strings!r}.")
     if strings and tokenizer is None:
         raise TypeError("stop_strings are looked for in the text: give the tokenizer, too.")
     if "" in strings:

@@ -135,13 +135,14 @@ class GPT(Module):
         ffn = FeedForward(d, config.d_ff or 4 * d, config.activation, bias, std=0.02, out_std=out_std, seed=rng)
         return Block(attn, ffn, cls._norm(config), cls._norm(config), pre_norm=config.pre_norm, dropout=config.dropout)
 
-    def forward(self, ids: Any, *, mask: Any = None, cache: KVCache | None = None) -> Any:
+    def forward(self, ids: Any, *, mask: Any = None, cache: KVCache | None = None, last: bool = False) -> Any:
         """The logits.
 
         Args:
             ids: integers (B, T) or (T,); with a cache, the tokens after those it holds.
             mask: boolean, True where a position may be read, broadcast to (B, n_head, T, T): `nn.padding_mask`.
             cache: what earlier calls computed, so that generation computes only what is new (see `nn.KVCache`).
+            last: only the logits (B, 1, vocabulary) of the last position, as generation needs them.
         Raises:
             ValueError: for more positions than the context.
         """
@@ -161,6 +162,8 @@ class GPT(Module):
         x = self.dropout(named("X", X))
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, bias=bias, cache=None if cache is None else cache[i])
+        if last:
+            x = x[..., -1:, :]
         h = named("h", self.norm(x) if config.pre_norm else x)  # (B, T, d)
         return named("logits", h @ (self.E.T if config.tied else self.U))  # (B, T, vocabulary)
 

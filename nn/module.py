@@ -30,11 +30,14 @@ class Module:
     training: bool = True
     _label: str = ""  # its name in the module around it
     _path: str = ""  # its path in the outermost one
+    _plain: bool = False  # its parameters are plain arrays: there are no nodes to name
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward(self, ...).")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
+        if self._plain:
+            return self.forward(*inputs, **options)
         with Scope(self._label):
             return self.forward(*inputs, **options)
 

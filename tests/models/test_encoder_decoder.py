@@ -9,6 +9,7 @@ from chainrule.autograd import gradients, open_fused
 from chainrule.autograd.graph import ancestors
 from chainrule.models.datasets import IGNORE
 from chainrule.models.encoder_decoder import BOS, EOS, EncoderDecoder, EncoderDecoderConfig, reversals
+from chainrule.models.generation import probabilities, sample
 from chainrule.nn.losses import cross_entropy
 from chainrule.nn.optim import AdamW
 
@@ -172,6 +173,55 @@ def test_generation_stops_at_the_end_token():
             assert_array_equal(row[:end], plain[: min(end, len(row))])
             assert_array_equal(row[end:], eos)
     assert model.generate(SOURCE, 0, bos=6).shape == (2, 0)
+
+
+def drawn(model, source, n, options, seed):
+    """The same without a cache: each row has a generator of its own."""
+    rngs = np.random.default_rng(seed).spawn(len(source))
+    ids = np.full((len(source), 1), 6)
+    for _ in range(n):
+        p = probabilities(model(source, ids).data[:, -1], **options)
+        ids = np.concatenate([ids, sample(p, [rng.random() for rng in rngs])[:, None]], axis=1)
+    return ids[:, 1:]
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": 2.0}, {"temperature": 3.0, "top_k": 2}, {"temperature": 1.0, "top_p": 0.6}]
+)
+def test_generation_draws_as_that_of_gpt(options):
+    model = scrambled()
+    made = model.generate(SOURCE, 6, bos=6, seed=5, **options)
+    assert_array_equal(made, drawn(model, SOURCE, 6, options, 5))
+    assert_array_equal(made, model.generate(SOURCE, 6, bos=6, seed=5, **options))
+    assert any(not np.array_equal(made, model.generate(SOURCE, 6, bos=6, seed=seed, **options)) for seed in range(6, 12))
+    assert_array_equal(made[:1], model.generate(SOURCE[:1], 6, bos=6, seed=5, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": np.nan}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 2}, "top_p"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens"),
+        ({"max_new_tokens": -1}, "max_new_tokens"),
+        ({"max_new_tokens": True}, "max_new_tokens"),
+    ],
+)
+def test_options_of_generation_out_of_range(options, said):
+    with pytest.raises(ValueError, match=said):
+        scrambled().generate(SOURCE, **{"max_new_tokens": 2, "bos": 6, **options})
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_logits_of_nan_are_refused_with_the_step(temperature):
+    model = scrambled()
+    model.decoder.positions.P.data = model.decoder.positions.P.data * np.where(
+        np.arange(6)[:, None] == 1, np.nan, 1
+    )  # the second token reads it
+    with pytest.raises(ValueError, match="New token 2: Logits need a finite maximum"):
+        model.generate(SOURCE, 4, bos=6, temperature=temperature)
 
 
 # The task

@@ -1,5 +1,7 @@
 """Generation (notes 14; claims T24, T31, T32): distributions by hand, stopping, the cache, and that nothing is changed."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import no_grad
-from chainrule.models.generation import generate, probabilities, sample, stream
+from chainrule.autograd.graph import ancestors
+from chainrule.models.generation import generate, on_arrays, probabilities, sample, stream
 from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.models.tokenizers import BPETokenizer, CharTokenizer
 from chainrule.nn import cross_entropy
@@ -105,10 +108,17 @@ def test_logits_without_a_finite_maximum_are_refused(logits, temperature):
         ({"temperature": -1}, "temperature"),
         ({"temperature": np.inf}, "temperature"),
         ({"temperature": np.nan}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": None}, "temperature"),
+        ({"temperature": True}, "temperature"),
         ({"top_k": 0}, "top_k"),
         ({"top_k": 2.0}, "top_k"),
+        ({"top_k": True}, "top_k"),
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
+        ({"top_p": np.nan}, "top_p"),
+        ({"top_p": "0.5"}, "top_p"),
+        ({"top_p": True}, "top_p"),
     ],
 )
 def test_options_out_of_range(options, said):
@@ -204,6 +214,38 @@ def test_a_long_prompt_is_read_from_its_end():
     assert model.generate(prompt, 1, temperature=0)[-1] == np.argmax(model(prompt[-4:]).data[-1])
     assert len(model.generate(prompt, 7)) == 14
     assert len(small(context=1).generate(prompt, 3)) == 10
+
+
+def test_only_the_last_row_of_logits_is_made(monkeypatch):
+    model, ids = small(), [[3, 1, 4], [1, 5, 9]]
+    for pre_norm in (True, False):
+        model = small(pre_norm=pre_norm)
+        last = model(ids, last=True)
+        assert last.shape == (2, 1, 11)
+        assert_allclose(last.data, model(ids).data[:, -1:], rtol=1e-12, atol=1e-14)
+        assert model(ids[0], last=True).shape == (1, 11)
+    seen, forward = [], GPT.forward
+
+    def watched(self, *inputs, **options):
+        logits = forward(self, *inputs, **options)
+        seen.append(logits.shape)
+        return logits
+
+    expected = model.generate(ids, 4, temperature=0)
+    watched.__signature__ = inspect.signature(forward)
+    monkeypatch.setattr(GPT, "forward", watched)
+    for use_cache in (True, False):
+        assert_array_equal(model.generate(ids, 4, temperature=0, use_cache=use_cache), expected)
+    assert seen == [(2, 1, 11)] * 8
+
+
+def test_a_copy_on_arrays_says_the_same():
+    model = small(dropout=0.5)
+    copy = on_arrays(model)
+    assert type(copy([1, 2])) is np.ndarray
+    assert_array_equal(copy([1, 2]), model.eval()([1, 2]).data)
+    logits = model([1, 2])
+    assert {node.scope for node in ancestors(logits)} >= {"blocks.0.attn", "blocks.1.ffn"}  # the model still says where
 
 
 def test_nothing_is_left_behind():
@@ -388,6 +430,16 @@ def test_streams_stop_before_a_stop_string(text, strings, pieces):
         (np.zeros((1, 1, 1), int), {}, TypeError, "integers"),
         (3, {}, TypeError, "integers"),
         ([1], {"max_new_tokens": -1}, ValueError, "max_new_tokens"),
+        ([1], {"max_new_tokens": 2.5}, ValueError, "max_new_tokens"),
+        ([1], {"max_new_tokens": True}, ValueError, "max_new_tokens"),
+        ([1], {"max_new_tokens": None}, ValueError, "max_new_tokens"),
+        ([True], {}, TypeError, "integers"),
+        ([-1], {}, IndexError, "Token ids"),
+        ([1], {"stop": 1.0}, TypeError, "stop is the id"),
+        ([1], {"stop": "a"}, TypeError, "stop is the id"),
+        ([1], {"stop": [1, None]}, TypeError, "stop is the id"),
+        ([1], {"stop": True}, TypeError, "stop is the id"),
+        ([1], {"stop_strings": [3], "tokenizer": LETTERS}, TypeError, "stop_strings are texts"),
         ([1], {"stop_strings": "x"}, TypeError, "tokenizer"),
         ([1], {"stop_strings": [""], "tokenizer": LETTERS}, ValueError, "at least one character"),
         ([11], {}, IndexError, "Token ids"),
@@ -409,7 +461,7 @@ def test_a_model_of_nan_is_refused():
     model = small()
     model.E.data = np.full(model.E.shape, np.nan)
     for temperature in (0, 1):
-        with pytest.raises(ValueError, match="finite"):
+        with pytest.raises(ValueError, match="New token 1: Logits need a finite maximum; got nan"):
             model.generate([1], 1, temperature=temperature)
 
 
