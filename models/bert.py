@@ -20,6 +20,7 @@ import numpy as np
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models.configs import check_sequences
+from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
@@ -103,6 +104,7 @@ class BERT(Module):
 
     def __init__(self, config: BERTConfig, *, seed: init.Seed = 0, dtype: Any = None) -> None:
         self.config = config
+        check_memory(config, dtype)
         d = config.d_model
         with default_dtype(dtype or MODE.get().dtype):
             rng = init.generator(seed)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainrule.models.configs import MODELS, json_object, model_and_config
+from chainrule.models.counting import check_memory
 from chainrule.models.tokenizers import Tokenizer
 from chainrule.nn import init
 
@@ -208,6 +209,7 @@ def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:
     dtypes = sorted({str(array.dtype) for array in parameters.values()})
     if len(dtypes) != 1 or not dtypes[0].startswith("float"):
         raise ValueError(f"All parameters of a model have one floating dtype; got {', '.join(dtypes) or 'no parameters'}.")
+    check_memory(config, dtypes[0])
     with init.shapes_only():  # no numbers are drawn only to be replaced
         model = model_class(config, dtype=np.dtype(dtypes[0]))
     model.load_state_dict(parameters)

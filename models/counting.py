@@ -5,8 +5,14 @@ print(count_parameters(GPTConfig(vocab_size=50257, context=2048, n_layer=96, n_h
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
+from chainrule.autograd.modes import MODE
 from chainrule.models.configs import MODELS, model_and_config
 from chainrule.nn import init
 from chainrule.nn.attention import Attention
@@ -58,12 +64,13 @@ def count_parameters(model: Any) -> ParameterCount:
     From a configuration no numbers are allocated: GPT-3 is counted as fast as GPT-2. Raises TypeError for anything else.
     """
     if not isinstance(model, Module):
-        model_of = {config_class: model_class for model_class, config_class in map(model_and_config, MODELS)}
-        if type(model) not in model_of:
-            known = ", ".join(config_class.__name__ for config_class in model_of)
-            raise TypeError(f"count_parameters takes a Module or one of {known}; got {type(model).__name__}.")
+        known = [model_and_config(name) for name in MODELS]
+        fitting = [model_class for model_class, config_class in known if isinstance(model, config_class)]
+        if not fitting:
+            names = ", ".join(config_class.__name__ for _, config_class in known)
+            raise TypeError(f"count_parameters takes a Module or one of {names}; got {type(model).__name__}.")
         with init.shapes_only():
-            model = model_of[type(model)](model)
+            model = fitting[0](model)
     modules = dict(model.named_modules())
     count = ParameterCount(dict.fromkeys((*WEIGHTS, *REST), 0))
     for path, parameter in model.named_parameters():
@@ -74,6 +81,50 @@ def count_parameters(model: Any) -> ParameterCount:
     if len(kinds) == 1 and attentions[0].n_head == attentions[0].n_kv_head:
         count.head = count["attention"] // (len(attentions) * attentions[0].n_head)
     return count
+
+
+# A matrix has two of a configuration's sizes, and a third says how many there are: if the largest three multiply to less
+# than this, no memory is too small, and nothing is counted.
+SMALL = 2**26
+
+
+def check_memory(config: Any, dtype: DTypeLike | None) -> None:
+    """Raise ValueError, before anything is allocated, for a model whose parameters alone are more than the machine's memory.
+
+    dtype: of the parameters, or None as the models take it.
+    """
+    fields = vars(config).values()
+    sizes = sorted(size for field in fields for size in (field if isinstance(field, tuple) else (field,)) if type(size) is int)
+    memory = _memory()
+    if init.draws_nothing() or np.prod(sizes[-3:], dtype=object) < SMALL or memory is None:
+        return
+    number = np.dtype(dtype or MODE.get().dtype)
+    try:
+        count = _count(config)
+    except ValueError:  # of a matrix that has more entries than NumPy can count
+        raise ValueError(f"No array is as large as this configuration asks for: {config}.") from None
+    if count * number.itemsize > memory:
+        raise ValueError(
+            f"This configuration has {count:,} parameters, {count * number.itemsize / 1e9:,.1f} GB in {number}; the memory is "
+            f"{memory / 1e9:,.1f} GB. {config}"
+        )
+
+
+def _count(config: Any) -> int:
+    """The parameters, whatever the number of layers, which are all alike."""
+    if not hasattr(config, "n_layer"):
+        return count_parameters(config).total
+    one, two = (count_parameters(replace(config, n_layer=n)).total for n in (1, 2))
+    layers: int = config.n_layer
+    return one + (layers - 1) * (two - one)
+
+
+def _memory() -> int | None:
+    """The bytes of the machine's memory; None where the system does not say (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _part(module: Module, name: str, ndim: int) -> str:

@@ -20,6 +20,7 @@ from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.autograd.tensor import value_of
 from chainrule.models.configs import check_sequences, check_sizes
+from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.models.generation import check_count, choice, chosen
 from chainrule.nn import init
@@ -140,6 +141,7 @@ class EncoderDecoder(Module):
 
     def __init__(self, config: EncoderDecoderConfig, *, seed: init.Seed = 0, dtype: Any = None) -> None:
         self.config = config
+        check_memory(config, dtype)
         with default_dtype(dtype or MODE.get().dtype):
             rng = init.generator(seed)
             self.encoder = Side(config, config.source_vocab, False, rng)

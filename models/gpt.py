@@ -20,6 +20,7 @@ from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models import generation
 from chainrule.models.configs import check_sequences, check_sizes
+from chainrule.models.counting import check_memory
 from chainrule.nn import init
 from chainrule.nn.attention import Attention
 from chainrule.nn.blocks import Block, FeedForward, check_activation
@@ -96,6 +97,7 @@ class GPT(Module):
 
     def __init__(self, config: GPTConfig, *, seed: init.Seed = 0, dtype: Any = None) -> None:
         self.config = config
+        check_memory(config, dtype)
         with default_dtype(dtype or MODE.get().dtype):
             rng = init.generator(seed)
             self.E = init.normal((config.vocab_size, config.d_model), 0.02, rng)

@@ -16,6 +16,7 @@ import numpy as np
 from chainrule.autograd import default_dtype, named, no_grad
 from chainrule.autograd.modes import MODE
 from chainrule.autograd.tensor import value_of
+from chainrule.models.counting import check_memory
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.linear import linear
@@ -61,6 +62,7 @@ class MLP(Module):
 
     def __init__(self, config: MLPConfig | None = None, *, seed: init.Seed = 0, dtype: Any = None) -> None:
         self.config = config = config or MLPConfig()
+        check_memory(config, dtype)
         gain = 2 if config.activation == "relu" else 1
         with default_dtype(dtype or MODE.get().dtype):
             rng = init.generator(seed)

@@ -24,6 +24,7 @@ from chainrule.models import checkpoints
 from chainrule.models.bert import BERT, BERTConfig
 from chainrule.models.checkpoints import Arrays
 from chainrule.models.configs import json_object
+from chainrule.models.counting import check_memory
 from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.nn import init
 
@@ -332,13 +333,14 @@ def load(folder: str | Path, model: type[Any] | None = None, dtype: DTypeLike | 
         raise ValueError(f"{folder} has a model of type {said.get('model_type')!r}; expected one of {', '.join(known)}.")
     layout = known[said["model_type"]]
     arrays = _unified(_read(folder), layout, folder)
+    if dtype is None:
+        dtype = np.result_type(*(array.dtype for array in arrays.values())) if arrays else np.float32
     try:
         _only(said, quantization_config=None)
         config = layout.read(said, arrays)
+        check_memory(config, dtype)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
-    if dtype is None:
-        dtype = np.result_type(*(array.dtype for array in arrays.values())) if arrays else np.float32
     with init.shapes_only():  # no numbers are drawn only to be replaced
         made = (model or layout.model)(config, dtype=dtype)
     _fill(made, layout, list(layout.entries(config)), arrays, folder)

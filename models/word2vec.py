@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models.configs import check_sizes
+from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.linear import embedding
@@ -75,6 +76,7 @@ class Word2Vec(Module):
 
     def __init__(self, config: Word2VecConfig, *, seed: init.Seed = 0, dtype: Any = None) -> None:
         self.config = config
+        check_memory(config, dtype)
         shape = (config.vocab_size, config.d)
         with default_dtype(dtype or MODE.get().dtype):
             self.E = init.uniform(shape, 0.5 / config.d, seed)

@@ -29,6 +29,11 @@ def shapes_only() -> Iterator[None]:
         _SHAPES_ONLY.reset(token)
 
 
+def draws_nothing() -> bool:
+    """True inside `shapes_only`."""
+    return _SHAPES_ONLY.get()
+
+
 def constant(shape: tuple[int, ...], value: float) -> Parameter:
     """A Parameter whose entries all start at `value`."""
     dtype = MODE.get().dtype

@@ -1,11 +1,12 @@
 """Parameters by part: GPT-3, GPT-2 and the brief's perceptron to the last digit."""
 
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from chainrule.models import WorkedExample
+from chainrule.models import WorkedExample, counting
 from chainrule.models.bert import BERT, BERTConfig
 from chainrule.models.counting import count_parameters
 from chainrule.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -105,6 +106,42 @@ def test_parts_of_the_encoder_decoder_and_of_grouped_queries():
     grouped = count_parameters(GPTConfig(vocab_size=11, context=7, n_layer=1, n_head=4, n_kv_head=2, d_model=8))
     assert grouped["attention"] == 2 * 8 * 8 + 2 * 8 * 4
     assert grouped.head is None
+
+
+LARGE = 10**12
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "count"),
+    [
+        (GPT, GPTConfig(LARGE, context=64, n_layer=1, n_head=4, d_model=8), LARGE * 8 + 64 * 8 + 12 * 64 + (9 + 4 + 2) * 8),
+        (GPT, GPTConfig(9, context=64, n_layer=LARGE, n_head=4, d_model=8), LARGE * (12 * 64 + (9 + 4) * 8) + (9 + 64 + 2) * 8),
+        (BERT, BERTConfig(9, LARGE, n_layer=1, n_head=2, d_model=4, head=False), LARGE * 4 + 12 * 16 + (9 + 2 + 2 + 13) * 4),
+        (MLP, MLPConfig((LARGE, 8, 3)), (LARGE + 1) * 8 + (8 + 1) * 3),
+        (Word2Vec, Word2VecConfig(LARGE, 8), 2 * LARGE * 8),
+        (EncoderDecoder, EncoderDecoderConfig(9, LARGE, 7, n_layer=1, n_head=2, d_model=8), None),
+    ],
+)
+def test_a_model_larger_than_the_memory_is_refused_before_anything_is_made(model, config, count):
+    said = (
+        r"This configuration has [\d,]+" if count is None else f"has {count:,} parameters, {count * 4 / 1e9:,.1f} GB in float32"
+    )
+    with pytest.raises(ValueError, match=said):
+        model(config, dtype=np.float32)
+
+
+def test_a_matrix_that_no_array_can_hold():
+    with pytest.raises(ValueError, match="No array is as large"):
+        GPT(GPTConfig(LARGE, context=64, n_layer=1, n_head=4, d_model=LARGE))
+
+
+def test_a_model_as_large_as_the_memory_is_made(monkeypatch):
+    config = Word2VecConfig(2**14, 64)
+    monkeypatch.setattr(counting, "SMALL", 0)
+    for memory, fits in ((2**14 * 64 * 2 * 4, True), (2**14 * 64 * 2 * 4 - 1, False)):
+        monkeypatch.setattr(counting, "_memory", lambda memory=memory: memory)
+        with nullcontext() if fits else pytest.raises(ValueError, match="has 2,097,152 parameters"):
+            Word2Vec(config, dtype=np.float32)
 
 
 def test_any_module():

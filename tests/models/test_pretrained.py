@@ -425,6 +425,13 @@ def test_values_of_a_config_that_cannot_be(kind, key, value, tmp_path):
     assert repr(value) in str(raised.value)
 
 
+@pytest.mark.parametrize("key", ["vocab_size", "n_layer"])
+def test_a_config_of_another_size_than_any_file(key, tmp_path):
+    with pytest.raises(ValueError, match=r"This configuration has [\d,]+ parameters") as raised:
+        GPT.from_pretrained(write(tmp_path, {**GPT2, key: 10**12}, filled(GPT2_SHAPES)))
+    assert str(raised.value).startswith(str(tmp_path))
+
+
 def test_null_is_as_if_it_were_not_there(tmp_path):
     nothing = dict.fromkeys(["n_inner", "activation_function", "layer_norm_epsilon", "tie_word_embeddings", "rope_scaling"])
     found = GPT.from_pretrained(write(tmp_path, {**GPT2, **nothing, "use_cache": True}, filled(GPT2_SHAPES)))
