@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
-from chainrule.models.configs import check_sequences
+from chainrule.models.configs import Pretrained, check_sequences
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
@@ -91,7 +90,7 @@ class MaskedHead(Module):
         return self.norm(self.activation(self.dense(h))) @ E.T + self.c
 
 
-class BERT(Module):
+class BERT(Pretrained):
     """ids (B, T) or (T,) -> hidden rows (B, T, d) or (T, d): each token, as its context makes it.
 
     Parameters: E (vocabulary, d), positions.P (context, d), segments.E (n_segment, d), norm.gamma, norm.beta;
@@ -180,20 +179,6 @@ class BERT(Module):
         weights = (mask / count).astype(h.dtype)[..., None]  # (B, T, 1)
         mean = np.sum(h * weights, axis=-2)  # (B, d)
         return named("sentence", mean / np.linalg.norm(mean, axis=-1, keepdims=True))
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, dtype: Any = None) -> Self:
-        """BERT, or what has its layout, from a Hugging Face folder of safetensors; see `pretrained.load`."""
-        from chainrule.models import pretrained  # it imports this file
-
-        model: Self = pretrained.load(folder, cls, dtype)
-        return model
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write a Hugging Face folder; see `pretrained.save`."""
-        from chainrule.models import pretrained
-
-        pretrained.save(self, folder)
 
 
 def mask_tokens(

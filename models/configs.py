@@ -1,10 +1,15 @@
-"""Which models there are, and what several of them ask of their configurations and of what they are given."""
+"""Which models there are, and what several of them share: checks of what they are given, and folders of Hugging Face's."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
+
+from numpy.typing import DTypeLike
+
+from chainrule.nn.module import Module
 
 # Class name -> its file
 MODELS = {"GPT": "gpt", "BERT": "bert", "EncoderDecoder": "encoder_decoder", "MLP": "mlp", "Word2Vec": "word2vec"}
@@ -14,6 +19,24 @@ def model_and_config(name: str) -> tuple[Any, Any]:
     """The class of that name among MODELS, and that of its configurations. Imported here: their files import this one."""
     module = importlib.import_module(f"chainrule.models.{MODELS[name]}")
     return getattr(module, name), getattr(module, f"{name}Config")
+
+
+class Pretrained(Module):
+    """A model that Hugging Face folders hold: GPT and BERT."""
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, dtype: DTypeLike | None = None) -> Self:
+        """The model in a Hugging Face folder of safetensors; see `pretrained.load`."""
+        from chainrule.models import pretrained  # it imports the models
+
+        model: Self = pretrained.load(folder, cls, dtype)
+        return model
+
+    def save_pretrained(self: Any, folder: str | Path) -> None:
+        """Write a Hugging Face folder; see `pretrained.save`."""
+        from chainrule.models import pretrained
+
+        pretrained.save(self, folder)
 
 
 def check_sizes(config: Any, *names: str) -> None:

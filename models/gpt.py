@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models import generation
-from chainrule.models.configs import check_sequences, check_sizes
+from chainrule.models.configs import Pretrained, check_sequences, check_sizes
 from chainrule.models.counting import check_memory
 from chainrule.nn import init
 from chainrule.nn.attention import Attention
@@ -85,7 +84,7 @@ class GPTConfig:
         check_rate(self.dropout)
 
 
-class GPT(Module):
+class GPT(Pretrained):
     """ids (B, T) or (T,) -> logits (B, T, vocabulary) or (T, vocabulary): what may follow each position.
 
     Parameters: E (vocabulary, d), positions.P (context, d), blocks.0.attn.WQ and so on, norm.gamma, and U (d, vocabulary)
@@ -175,17 +174,3 @@ class GPT(Module):
 
     generate = generation.generate
     stream = generation.stream
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, dtype: Any = None) -> Self:
-        """GPT-2, or a Llama, from a Hugging Face folder of safetensors; see `pretrained.load`."""
-        from chainrule.models import pretrained  # it imports this file
-
-        model: Self = pretrained.load(folder, cls, dtype)
-        return model
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write a Hugging Face folder; see `pretrained.save`."""
-        from chainrule.models import pretrained
-
-        pretrained.save(self, folder)
