@@ -154,7 +154,7 @@ def add_commands(commands: Any) -> None:
 
     sampling = commands.add_parser("sample", help="Let a trained GPT write.", description="Let a trained GPT write.")
     sampling.set_defaults(command=run_sample)
-    sampling.add_argument("path", metavar="FOLDER", help="a run's folder, or a checkpoint file")
+    sampling.add_argument("path", metavar="FOLDER", help="a run's folder, a checkpoint file, or a Hugging Face folder")
     sampling.add_argument("--prompt", default="", metavar="TEXT", help="what to go on from (default: a beginning)")
     sampling.add_argument("--max-new-tokens", type=int, default=200, metavar="N", help="tokens at most (default: 200)")
     sampling.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0: always the likeliest (default: 1)")
@@ -391,9 +391,9 @@ class Bar(Lines):
 def run_sample(arguments: argparse.Namespace) -> int:
     path = Path(arguments.path)
     try:
-        model, tokenizer, metadata = checkpoints.load_model(path / CHECKPOINT if path.is_dir() else path)
+        model, tokenizer, metadata = checkpoints.load_model(path)
         if not isinstance(model, GPT) or tokenizer is None:
-            raise Failure(f"{path} holds a {type(model).__name__} that writes no text.")
+            raise Failure(f"{path} holds a {type(model).__name__} that writes no text, or no tokenizer.")
         for i in range(arguments.count):
             for piece in _pieces(model, tokenizer, (metadata.get("task") or {}).get("lines", False), arguments, i):
                 print(piece, end="", flush=True)

@@ -167,9 +167,16 @@ def save_model(
 def load_model(path: str | Path) -> tuple[Any, Any, dict[str, Any]]:
     """(model, tokenizer or None, metadata) of a file that `save_model` wrote, or of the run in a folder.
 
+    A Hugging Face folder is as good (see `pretrained.load`); it has no metadata.
+
     Raises:
         FileNotFoundError: if there is none. ValueError: if it is no such file, or parameters and config do not fit.
     """
+    path = Path(path)
+    if (path / "config.json").is_file() and not (path / CHECKPOINT).exists():
+        from chainrule.models import pretrained  # it imports this file
+
+        return pretrained.load(path), pretrained.tokenizer(path), {}
     arrays, metadata = load_run(path)
     return *model_of(path, arrays, metadata), metadata
 

@@ -26,6 +26,7 @@ from chainrule.models.checkpoints import Arrays
 from chainrule.models.configs import json_object
 from chainrule.models.counting import check_memory
 from chainrule.models.gpt import GPT, GPTConfig
+from chainrule.models.tokenizers import BPETokenizer, Tokenizer, WordPieceTokenizer
 from chainrule.nn import init
 
 Json = Mapping[str, Any]
@@ -345,6 +346,15 @@ def load(folder: str | Path, model: type[Any] | None = None, dtype: DTypeLike | 
         made = (model or layout.model)(config, dtype=dtype)
     _fill(made, layout, list(layout.entries(config)), arrays, folder)
     return made
+
+
+def tokenizer(folder: str | Path) -> Tokenizer | None:
+    """The tokeniser in such a folder: BERT's of word pieces, or byte pairs; None if it has none of their files."""
+    said = json_object((Path(folder) / "config.json").read_bytes(), str(Path(folder) / "config.json"))
+    kind = WordPieceTokenizer if said.get("model_type") == "bert" else BPETokenizer
+    with suppress(FileNotFoundError):
+        return kind.from_pretrained(folder)
+    return None
 
 
 def _read(folder: Path) -> Arrays:

@@ -33,7 +33,7 @@ from chainrule.nn.module import Module
 from chainrule.nn.optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, scale_gradients
 from chainrule.nn.schedules import Schedule, constant, cosine, linear
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = checkpoints.CHECKPOINT
 LOG = "log.jsonl"
 
 QUIETLY = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a run that diverges is stopped, and told why, below

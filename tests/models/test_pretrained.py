@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from chainrule.cli import main
 from chainrule.models import checkpoints, pretrained
 from chainrule.models.bert import BERT, BERTConfig
 from chainrule.models.gpt import GPT, GPTConfig
+from chainrule.models.tokenizers import BPETokenizer
 
 rng = np.random.default_rng(0)
 
@@ -230,24 +232,54 @@ def test_the_dtype_is_that_of_the_file_or_as_asked(tmp_path, dtype):
     assert {p.dtype for p in GPT.from_pretrained(folder, dtype=np.float64).parameters()} == {np.dtype(np.float64)}
 
 
-def test_bfloat16_becomes_float32(tmp_path):
-    """Its bits by hand: 0x3F80 is 1, 0xC040 is -3, 0x4049 is 3.140625; float32 has the same bits in front."""
-    arrays = filled(GPT2_SHAPES)
-    bits = np.resize(np.array([0x3F80, 0xC040, 0x4049], "<u2"), 28)
+def write_halves(folder, config, arrays, halves):
+    """The same with the arrays named in `halves` in bfloat16, which is the upper half of a float32's bits."""
     header, numbers = {}, b""
     for name, array in arrays.items():
-        half = name == "wte.weight"
-        content = bits.tobytes() if half else array.tobytes()
+        half = name in halves
+        content = (array.view("<u4") >> 16).astype("<u2").tobytes() if half else array.tobytes()
         offsets = [len(numbers), len(numbers) + len(content)]
         header[name] = {"dtype": "BF16" if half else "F32", "shape": list(array.shape), "data_offsets": offsets}
         numbers += content
     text = json.dumps(header).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + numbers)
-    (tmp_path / "config.json").write_text(json.dumps(GPT2))
-    model = GPT.from_pretrained(tmp_path)
-    assert_array_equal(model.E.data.ravel()[:4], [1, -3, 3.140625, 1])
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + numbers)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_bfloat16_becomes_float32(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    arrays["wte.weight"] = np.resize(np.float32([1, -3, 3.140625]), (7, 4))  # none has more than 8 binary digits
+    model = GPT.from_pretrained(write_halves(tmp_path, GPT2, arrays, ["wte.weight"]))
+    assert_array_equal(model.E.data, arrays["wte.weight"])
     assert_array_equal(model.positions.P.data, arrays["wpe.weight"])
     assert model.E.dtype == np.float32
+
+
+def test_a_folder_in_bfloat16_with_its_tokenizer_writes(tmp_path, capsys):
+    """The whole way: a Llama as most are kept, its tokenizer.json, and the command that lets it write."""
+    tokenizer = BPETokenizer.train("", 257)
+    config = {**LLAMA, "vocab_size": 257, "max_position_embeddings": 16}
+    shapes = {name: (257, 8) if shape[0] == 7 else shape for name, shape in LLAMA_SHAPES.items()}
+    arrays = filled(shapes)
+    folder = write_halves(tmp_path, config, arrays, arrays)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer.to_dict()["model"]))
+    model, found, metadata = checkpoints.load_model(folder)
+    assert found == tokenizer
+    assert metadata == {}
+    expected = "one" + tokenizer.decode(model.generate(tokenizer.encode("one"), 9, temperature=0)[3:])
+    assert main(["sample", str(folder), "--prompt", "one", "--max-new-tokens", "9", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == expected + "\n"
+    (folder / "tokenizer.json").unlink()
+    assert checkpoints.load_model(folder)[1] is None
+    assert main(["sample", str(folder)]) == 2
+    assert "no tokenizer" in capsys.readouterr().err
+
+
+def test_the_tokenizer_of_a_bert(tmp_path):
+    folder = write(tmp_path, BERT_BASE, filled(BERT_SHAPES))
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
+    assert checkpoints.load_model(folder)[1].encode("b a") == [2, 6, 5, 3]
 
 
 @pytest.mark.parametrize("kind", SHAPES)
