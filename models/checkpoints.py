@@ -44,20 +44,20 @@ def save(path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
         TypeError: for a dtype that the format does not have. ValueError: for a name that it does not have.
     """
     safetensors = safetensors_library()
-    for name, array in arrays.items():
+    rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the format knows no strides
+    for name, array in rows.items():
         if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
             raise TypeError(f"A checkpoint holds floats, integers and booleans; {name} has dtype {array.dtype}.")
         if name == "__metadata__":
             raise ValueError("The name __metadata__ is taken by the format of checkpoints; give the array another.")
-    rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the format knows no strides
     try:
         content = safetensors.numpy.save(rows, metadata=dict(metadata or {}))
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise ValueError(f"Names and texts in a checkpoint are Unicode; {half!r} is half of a surrogate pair.") from None
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise FileExistsError(errno.EEXIST, "A folder or a device of that name is in the way", str(path))
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise FileExistsError(errno.EEXIST, "A folder, a device or a circle of links is in the way", str(path))
     _clear(target.parent)
     tmp = target.parent / f".chainrule-{secrets.token_hex(8)}.tmp"  # nobody else's
     try:
@@ -67,8 +67,11 @@ def save(path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
             os.fsync(file.fileno())
         tmp.replace(target)
         _sync_folder(target.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None  # of its class, with the name the caller knows
     finally:
-        tmp.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be made, it cannot be removed
+            tmp.unlink()
 
 
 def _clear(folder: Path) -> None:
@@ -208,10 +211,13 @@ def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:
     known = {field.name: field for field in fields(config_class)}
     unknown, missing = said.keys() - known.keys(), {name for name, f in known.items() if f.default is MISSING} - said.keys()
     if unknown or missing:
-        faults = [f"has no {', '.join(sorted(unknown))}: was it written by a newer version?"] * bool(unknown)
+        faults = [f"here has no {', '.join(sorted(unknown))}, which a newer version may have written"] * bool(unknown)
         faults += [f"needs {', '.join(sorted(missing))}"] * bool(missing)
         raise ValueError(f"The config does not fit: a {config_class.__name__} {'; it '.join(faults)}.")
-    config = config_class(**{key: _tupled(value) for key, value in said.items()})
+    try:
+        config = config_class(**{key: _tupled(value) for key, value in said.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The config {said} makes no {config_class.__name__}: {error}") from None
     parameters = {name: array for name, array in arrays.items() if not name.startswith(TRAINING)}
     dtypes = sorted({str(array.dtype) for array in parameters.values()})
     if len(dtypes) != 1 or not dtypes[0].startswith("float"):

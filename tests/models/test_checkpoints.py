@@ -146,11 +146,20 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
 def test_what_is_no_file_is_not_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name in ("folder", "pipe"):
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("folder", "pipe", "circle"):
         with pytest.raises(FileExistsError, match=f"in the way: .*{name}"):
             checkpoints.save(tmp_path / name, {"x": np.zeros(1)})
     assert (tmp_path / "pipe").is_fifo()
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_save_that_fails_names_its_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for path, error in ((tmp_path / "absent" / "a", FileNotFoundError), (tmp_path / "file" / "a", NotADirectoryError)):
+        with pytest.raises(error) as raised:
+            checkpoints.save(path, {"x": np.zeros(1)})
+        assert raised.value.filename == str(path)
 
 
 def test_file_names_that_are_long_or_not_utf_8(tmp_path):
@@ -276,10 +285,10 @@ CHARACTERS = {"kind": "char", "characters": ["a"], "special": [], "unknown": "er
         ({"model": []}, "holds a"),
         ({"config": None}, "need the model's config; got None"),
         ({"config": []}, "need the model's config"),
-        ({"config": {"sizes": [2, 2], "glue": 1}}, "a MLPConfig has no glue: was it written by a newer version"),
-        ({"config": {"sizes": None}}, "sizes|iterable"),
+        ({"config": {"sizes": [2, 2], "glue": 1}}, "a MLPConfig here has no glue, which a newer version"),
+        ({"config": {"sizes": None}}, "The config {'sizes': None} makes no MLPConfig"),
         ({"config": {"sizes": [2.5, 2]}}, "sizes are"),
-        ({"model": "GPT"}, "GPTConfig has no output, sizes.*it needs context, d_model, n_head, n_layer, vocab_size"),
+        ({"model": "GPT"}, "GPTConfig here has no output, sizes.*it needs context, d_model, n_head, n_layer, vocab_size"),
         ({"tokenizer": []}, "A saved tokeniser"),
         ({"tokenizer": {}}, "got None"),
         ({"tokenizer": {"kind": []}}, "A saved tokeniser"),
