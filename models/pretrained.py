@@ -291,7 +291,7 @@ def _size(said: Json, key: str, *default: Any, least: int = 1) -> Any:
 
 def _number(said: Json, key: str, *default: Any) -> Any:
     return _value(
-        said, key, *default, expected="a positive number", fits=lambda value: type(value) in (int, float) and 0 < value < np.inf
+        said, key, *default, expected="a positive number", fits=lambda value: type(value) in (int, float) and 0 < value < 1e300
     )
 
 

@@ -440,7 +440,12 @@ NUMBERS = {"gpt2": ["layer_norm_epsilon"], "llama": ["rms_norm_eps", "rope_theta
     ("kind", "key", "value"),
     [
         *((kind, key, value) for kind in CONFIGS for key in WHOLE_NUMBERS[kind] for value in (-1, 2.5, "4", [4], True)),
-        *((kind, key, value) for kind in CONFIGS for key in NUMBERS[kind] for value in (-1, 0, "x", np.nan, np.inf, [1], True)),
+        *(
+            (kind, key, value)
+            for kind in CONFIGS
+            for key in NUMBERS[kind]
+            for value in (-1, 0, "x", np.nan, np.inf, 10**400, [1], True)
+        ),
         *((kind, "tie_word_embeddings", value) for kind in ("gpt2", "llama") for value in (1, "yes", [])),
         *((kind, "model_type", value) for kind in CONFIGS for value in (None, 3, [], {})),
         *((kind, "quantization_config", {"bits": 4}) for kind in CONFIGS),
