@@ -18,13 +18,14 @@ import numpy as np
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
-from chainrule.models.configs import Pretrained, check_sequences
+from chainrule.models.configs import Pretrained, check_sequences, check_sizes
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.attention import Attention, by_every_query
 from chainrule.nn.blocks import Block, FeedForward
+from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import Embedding, Linear, embedding
 from chainrule.nn.module import Module
@@ -45,7 +46,7 @@ class BERTConfig:
         dropout: rate on the embeddings, the attention patterns and each part's output, in training.
         pooler: with the map of the first row that BERT classifies by. head: with the head that predicts masked tokens.
     Raises:
-        ValueError: for sizes that are not positive or do not divide, and for an activation that is not known.
+        ValueError: for sizes that are not positive or do not divide, an activation that is not known, and numbers out of range.
     """
 
     vocab_size: int
@@ -62,16 +63,14 @@ class BERTConfig:
     head: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context", "n_layer", "n_head", "d_model", "d_ff", "n_segment"):
-            size, least = getattr(self, name), 0 if name == "n_segment" else 1
-            if name == "d_ff" and size is None:
-                continue
-            if isinstance(size, bool) or not isinstance(size, int) or size < least:
-                raise ValueError(f"{name} is a whole number, at least {least}; got {size!r}.")
+        check_sizes(self, "vocab_size", "context", "n_layer", "n_head", "d_model", "d_ff")
+        check_size("n_segment", self.n_segment, 0)
         if self.d_model % self.n_head:
             raise ValueError(f"n_head must divide d_model; got {self.n_head} heads of {self.d_model}.")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}; got {self.activation!r}.")
+        check_number("norm_eps", self.norm_eps)
+        check_number("dropout", self.dropout, high=1)
 
 
 class MaskedHead(Module):

@@ -27,6 +27,7 @@ from chainrule.nn import init
 from chainrule.nn.attention import Attention, by_every_query
 from chainrule.nn.blocks import Block, FeedForward, check_activation
 from chainrule.nn.cache import KVCache
+from chainrule.nn.checks import check_number
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
 from chainrule.nn.module import Module, evaluating
@@ -46,7 +47,7 @@ class EncoderDecoderConfig:
         positions: "learned" or "sinusoidal". tied: the unembedding is the transposed embedding of the target (notes 12.3).
         dropout: rate on the embeddings and on each part's output, in training.
     Raises:
-        ValueError: for sizes that are not positive or do not divide, and for words that are not known.
+        ValueError: for sizes that are not positive or do not divide, words that are not known, and numbers out of range.
     """
 
     source_vocab: int
@@ -68,6 +69,8 @@ class EncoderDecoderConfig:
         if self.d_model % self.n_head:
             raise ValueError(f"n_head must divide d_model; got {self.n_head} heads of {self.d_model}.")
         check_activation(self.activation)
+        check_number("norm_eps", self.norm_eps)
+        check_number("dropout", self.dropout, high=1)
         if self.positions not in ("learned", "sinusoidal"):
             raise ValueError(f'positions is "learned" or "sinusoidal"; got {self.positions!r}.')
 

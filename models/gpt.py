@@ -24,7 +24,8 @@ from chainrule.nn import init
 from chainrule.nn.attention import Attention
 from chainrule.nn.blocks import Block, FeedForward, check_activation
 from chainrule.nn.cache import KVCache
-from chainrule.nn.dropout import Dropout, check_rate, reseed
+from chainrule.nn.checks import check_number
+from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
 from chainrule.nn.module import Module
 from chainrule.nn.norms import LayerNorm, RMSNorm
@@ -45,7 +46,7 @@ class GPTConfig:
         tied: the unembedding is Eᵀ (notes 12.3); else a matrix U of its own. bias: False leaves out all biases.
         dropout: rate on the embeddings and on each part's output, in training. tiled: attention in memory linear in length.
     Raises:
-        ValueError: for sizes that are not positive or do not divide, and for words that are not known.
+        ValueError: for sizes that are not positive or do not divide, words that are not known, and numbers out of range.
     """
 
     vocab_size: int
@@ -81,7 +82,9 @@ class GPTConfig:
         if self.positions == "rope" and (self.d_head or self.d_model // self.n_head) % 2:
             raise ValueError("RoPE rotates pairs: a head has an even number of features. Choose another d_model or d_head.")
         check_activation(self.activation)
-        check_rate(self.dropout)
+        check_number("norm_eps", self.norm_eps)
+        check_number("rope_base", self.rope_base, ends="()")
+        check_number("dropout", self.dropout, high=1)
 
 
 class GPT(Pretrained):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from chainrule.autograd.primitives.products import transposed
 from chainrule.autograd.tensor import frozen, value_of
 from chainrule.nn import init
 from chainrule.nn.cache import LayerCache
+from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.dropout import Dropout
 from chainrule.nn.init import Seed
 from chainrule.nn.kernels import working_dtype
@@ -74,7 +75,7 @@ def attention(
         causal: a query reads itself and what came before, as `causal_mask(n, m)` says; where there is a mask, both hold.
         scale: in place of 1/√d_k.
     Raises:
-        ValueError: for shapes that do not fit. TypeError: for a mask that is not boolean.
+        ValueError: for shapes that do not fit, and a scale that is not finite. TypeError: for a mask that is not boolean.
     """
     if mask is None and bias is None and _is_one_block(Q, K, V):  # small, as in generation: without the machinery
         _check_attention(Q, K, V, mask, bias)
@@ -123,7 +124,12 @@ def attention_pattern(
 
 
 def _scale(Q: Any, scale: float | None) -> float:
-    return 1 / sqrt(Q.shape[-1]) if scale is None else scale
+    if scale is not None:
+        check_number("scale", scale, -inf, ends="()")
+        return scale
+    if not Q.shape[-1]:
+        raise ValueError(f"Without features, Q {Q.shape}, there is no 1/√d_k; give a scale.")
+    return 1 / sqrt(Q.shape[-1])
 
 
 def _check_attention(Q: Any, K: Any, V: Any, mask: Any, bias: Any) -> None:
@@ -153,7 +159,8 @@ def _is_one_block(Q: Any, K: Any, V: Any) -> bool:
         return False
     n, m = Q.shape[-2], K.shape[-2]
     size = prod(Q.shape[:-1]) * m * Q.itemsize
-    return Q.itemsize >= 4 and Q.dtype is K.dtype is V.dtype and n <= min(m, QUERIES) and 0 < size <= BLOCK
+    floats = Q.dtype.kind == "f" and Q.itemsize >= 4 and Q.dtype is K.dtype is V.dtype
+    return floats and n <= min(m, QUERIES) and 0 < size <= BLOCK
 
 
 class Blocks:
@@ -305,8 +312,10 @@ def tiled_attention(
     """The same as `attention`, in memory that grows with n + m, not n · m (Dao et al. 2022).
 
     It never holds more than `block` × `block` scores of a few heads. The softmax of a row is put together tile by tile: when
-    a larger score comes, what was summed so far is scaled down. Backward computes the tiles anew.
+    a larger score comes, what was summed so far is scaled down. Backward computes the tiles anew. Raises as `attention` does,
+    and ValueError for a block that is no size.
     """
+    check_size("block", block)
     call = Blocks(Q, K, V, mask, bias, causal, scale, block)
     Z = call.zeros(call.n, V.shape[-1])
     total = np.zeros((*Z.shape[:-1], 1), call.working)  # Σ e^(s - top) of each row so far
@@ -324,7 +333,8 @@ def tiled_attention(
         total[at] = total[at] * fade + np.matmul(E, np.ones((E.shape[-1], 1), E.dtype))  # BLAS sums rows faster
         Z[at] = Z[at] * fade + np.matmul(E, call.V[(*heads, keys)])
         top[at] = higher
-    total[total == 0] = 1  # rows that read nothing
+    nothing = total == 0  # rows that read nothing: their A is e^(s - ∞) / 1
+    total[nothing], top[nothing] = 1, np.inf
     Z /= total
     return call.result(Z), (top, total)
 
@@ -370,6 +380,7 @@ def tiled_attention_definition(
     scale: float | None = None,
     block: int = 128,
 ) -> Any:
+    check_size("block", block)
     return attention_definition(Q, K, V, mask, bias, causal=causal, scale=scale)
 
 
@@ -393,7 +404,8 @@ class Attention(Module):
         seed: an integer or a Generator. std: of the normal numbers the weights begin as; biases begin as 0. out_std: of WO's,
             if another.
     Raises:
-        ValueError: if H does not divide d_model (and no d_head is given), or n_kv_head does not divide H.
+        ValueError: if H does not divide d_model (and no d_head is given), or n_kv_head does not divide H; for sizes that are
+            not positive.
     """
 
     def __init__(
@@ -416,9 +428,13 @@ class Attention(Module):
         out_std: float | None = None,
     ) -> None:
         n_kv_head = n_head if n_kv_head is None else n_kv_head
+        sizes = {"d_model": d_model, "n_head": n_head, "n_kv_head": n_kv_head, "d_head": d_head, "d_value": d_value}
+        for name, size in {**sizes, "d_context": d_context}.items():
+            if size is not None:
+                check_size(name, size)
         if d_head is None and d_model % n_head:
             raise ValueError(f"{n_head} heads must divide d_model = {d_model}; or say how wide a head is, with d_head.")
-        if n_kv_head < 1 or n_head % n_kv_head:
+        if n_head % n_kv_head:
             raise ValueError(f"Every key head is read by as many query heads: {n_kv_head} must divide n_head = {n_head}.")
         d_k = d_model // n_head if d_head is None else d_head
         d_v = d_k if d_value is None else d_value

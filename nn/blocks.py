@@ -8,6 +8,7 @@ from typing import Any
 from chainrule.autograd import named
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS, silu
+from chainrule.nn.checks import check_size
 from chainrule.nn.dropout import Dropout
 from chainrule.nn.init import Seed
 from chainrule.nn.linear import affine
@@ -32,7 +33,7 @@ class FeedForward(Module):
         activation: "relu", "gelu", "gelu_tanh", "silu", … or "swiglu".
         bias: False leaves out b1, b2 (and b3). std, out_std: of the draws that W1 (and W3), and W2, start from.
     Raises:
-        ValueError: for an activation that is not known.
+        ValueError: for an activation that is not known, and sizes that are not positive.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class FeedForward(Module):
         seed: Seed = 0,
     ) -> None:
         check_activation(activation)
+        check_size("d_model", d_model)
+        check_size("d_ff", d_ff)
         rng = init.generator(seed)
         std = 1 / sqrt(d_model) if std is None else std
         self.activation = activation

@@ -11,6 +11,7 @@ import numpy as np
 
 from chainrule.autograd.rules import tracked
 from chainrule.autograd.tensor import value_of
+from chainrule.nn.checks import check_size
 
 
 class LayerCache:
@@ -59,8 +60,7 @@ class LayerCache:
 
     def crop(self, length: int) -> None:
         """Forget all but the first `length` positions."""
-        if length < 0:
-            raise ValueError(f"A length is 0 or more; got {length}.")
+        check_size("length", length, 0)
         self.length = min(self.length, length)
 
     def clear(self) -> None:
@@ -80,6 +80,7 @@ class KVCache:
     """
 
     def __init__(self, n_layer: int) -> None:
+        check_size("n_layer", n_layer)
         self.layers = [LayerCache() for _ in range(n_layer)]
 
     def __getitem__(self, layer: int) -> LayerCache:
@@ -91,7 +92,7 @@ class KVCache:
     @property
     def length(self) -> int:
         """How many positions are kept: where the next one stands."""
-        return self.layers[0].length if self.layers else 0
+        return self.layers[0].length
 
     @property
     def nbytes(self) -> int:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.nn.checks import check_number
 from chainrule.nn.module import Module
+
+RATE = "The rate, the share of entries that dropout leaves out,"
 
 
 def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
@@ -17,7 +20,7 @@ def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
     from `rng` and a constant of the graph: the same seed drops the same entries in every dtype. Raises ValueError for a rate
     outside [0, 1).
     """
-    check_rate(rate)
+    check_number(RATE, rate, high=1)
     if rate == 0:
         return x
     keep = rng.random(np.shape(x), dtype=np.float32) >= rate
@@ -28,11 +31,6 @@ def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
     return x * factor
 
 
-def check_rate(rate: float) -> None:
-    if not 0 <= rate < 1:
-        raise ValueError(f"The rate is the share of entries that dropout leaves out, in [0, 1); got {rate}.")
-
-
 class Dropout(Module):
     """`dropout(x, rate)` while training, from a random generator of its own; in evaluation mode, or at rate 0, x itself.
 
@@ -40,7 +38,7 @@ class Dropout(Module):
     """
 
     def __init__(self, rate: float, seed: int | Sequence[int] = 0) -> None:
-        check_rate(rate)
+        check_number(RATE, rate, high=1)
         self.rate = rate
         self.rng = np.random.default_rng(seed)
 

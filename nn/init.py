@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from chainrule.autograd.modes import MODE
+from chainrule.nn.checks import check_number
 from chainrule.nn.module import Parameter
 
 Seed = int | np.random.Generator
@@ -46,6 +47,7 @@ def constant(shape: tuple[int, ...], value: float) -> Parameter:
 
 def normal(shape: tuple[int, ...], std: float, seed: Seed) -> Parameter:
     """A Parameter of independent draws from N(0, std²). The same seed gives the same numbers; a Generator goes on."""
+    check_number("std", std)
     if _SHAPES_ONLY.get():
         return constant(shape, 0)
     return Parameter((generator(seed).standard_normal(shape) * std).astype(MODE.get().dtype))
@@ -53,6 +55,7 @@ def normal(shape: tuple[int, ...], std: float, seed: Seed) -> Parameter:
 
 def uniform(shape: tuple[int, ...], bound: float, seed: Seed) -> Parameter:
     """A Parameter of independent draws from [-bound, bound)."""
+    check_number("bound", bound)
     if _SHAPES_ONLY.get():
         return constant(shape, 0)
     return Parameter(generator(seed).uniform(-bound, bound, shape).astype(MODE.get().dtype))

@@ -10,6 +10,7 @@ import numpy as np
 from chainrule.autograd import primitive
 from chainrule.autograd.reverse import all_finite
 from chainrule.nn import init
+from chainrule.nn.checks import check_size
 from chainrule.nn.init import Seed
 from chainrule.nn.module import Module
 
@@ -80,6 +81,8 @@ class Linear(Module):
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True, *, std: float | None = None, seed: Seed = 0) -> None:
+        check_size("d_in", d_in)
+        check_size("d_out", d_out)
         self.W = init.normal((d_in, d_out), 1 / sqrt(d_in) if std is None else std, seed)
         self.b = init.constant((d_out,), 0) if bias else None
 
@@ -130,6 +133,8 @@ class Embedding(Module):
     """A vector for every token: ids (…) -> (…, d). Its parameter is E (vocabulary, d)."""
 
     def __init__(self, vocab_size: int, d: int, *, std: float = 0.02, seed: Seed = 0) -> None:
+        check_size("vocab_size", vocab_size)
+        check_size("d", d)
         self.E = init.normal((vocab_size, d), std, seed)
 
     def forward(self, ids: Any) -> Any:

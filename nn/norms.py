@@ -8,6 +8,7 @@ import numpy as np
 
 from chainrule.autograd import primitive
 from chainrule.nn import init
+from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.kernels import BLOCK, row_blocks, working_dtype
 from chainrule.nn.module import Module
 
@@ -18,9 +19,10 @@ def layer_norm(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5
 
     x (…, d) -> y (…, d); gamma (d,) or None for 1, beta (d,) or None for 0. μ and σ² are the mean and the biased variance of
     each position's d features. A constant row gives exactly beta. Where a squared deviation overflows (beyond 1e154 in
-    float64, 1e19 in float32) y is beta, and NumPy warns. Raises ValueError for other shapes.
+    float64, 1e19 in float32) y is beta, and NumPy warns. Raises ValueError for other shapes, and an
+    eps that is negative or not finite.
     """
-    _check_norm("layer_norm", x, gamma, beta)
+    _check_norm("layer_norm", x, gamma, beta, eps)
     result, dtype = working_dtype(x, gamma, beta)
     d = x.shape[-1]
     rows = x.reshape(-1, d)
@@ -49,7 +51,7 @@ def layer_norm_wrt_inputs(g: Any, y: Any, x: Any, gamma: Any, beta: Any, saved: 
 
 @layer_norm.defined_by
 def layer_norm_definition(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5) -> Any:
-    _check_norm("layer_norm", x, gamma, beta)
+    _check_norm("layer_norm", x, gamma, beta, eps)
     centred = x - np.mean(x, axis=-1, keepdims=True)  # (…, d)
     variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (…, 1)
     y = centred / np.sqrt(variance + eps)
@@ -62,9 +64,10 @@ def layer_norm_definition(x: Any, gamma: Any = None, beta: Any = None, *, eps: f
 def rms_norm(x: Any, gamma: Any = None, *, eps: float = 1e-5) -> Any:
     """y = x̂ · γ,  x̂ = x / √(mean(x²) + ε), over the last axis (Zhang and Sennrich 2019).
 
-    x (…, d) -> y (…, d); gamma (d,) or None for 1. Raises ValueError for other shapes.
+    x (…, d) -> y (…, d); gamma (d,) or None for 1. Raises ValueError for other shapes, and an eps that is
+    negative or not finite.
     """
-    _check_norm("rms_norm", x, gamma, None)
+    _check_norm("rms_norm", x, gamma, None, eps)
     result, dtype = working_dtype(x, gamma)
     d = x.shape[-1]
     rows = x.reshape(-1, d)
@@ -89,7 +92,7 @@ def rms_norm_wrt_inputs(g: Any, y: Any, x: Any, gamma: Any, saved: Any, eps: flo
 
 @rms_norm.defined_by
 def rms_norm_definition(x: Any, gamma: Any = None, *, eps: float = 1e-5) -> Any:
-    _check_norm("rms_norm", x, gamma, None)
+    _check_norm("rms_norm", x, gamma, None, eps)
     y = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
     return y if gamma is None else y * gamma
 
@@ -122,7 +125,8 @@ def _norm_rule(g: Any, normal: Any, scale: Any, gamma: Any, beta: Any, *, centre
     return g_x, None if gamma is None else g_gamma, None if beta is None else g_beta
 
 
-def _check_norm(name: str, x: Any, gamma: Any, beta: Any) -> None:
+def _check_norm(name: str, x: Any, gamma: Any, beta: Any, eps: float) -> None:
+    check_number("eps", eps)
     shape = np.shape(x)
     if not shape or shape[-1] == 0:
         raise ValueError(f"{name} normalises the last axis of x (…, d), with d at least 1; got x of shape {shape}.")
@@ -137,6 +141,8 @@ class LayerNorm(Module):
     """x (…, d) -> `layer_norm(x, gamma, beta)`, with gamma = 1 and beta = 0 to begin with (notes 7.7)."""
 
     def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
+        check_size("d", d)
+        check_number("eps", eps)
         self.eps = eps
         self.gamma = init.constant((d,), 1)
         self.beta = init.constant((d,), 0) if bias else None
@@ -149,6 +155,8 @@ class RMSNorm(Module):
     """x (…, d) -> `rms_norm(x, gamma)`, with gamma = 1 to begin with."""
 
     def __init__(self, d: int, eps: float = 1e-5) -> None:
+        check_size("d", d)
+        check_number("eps", eps)
         self.eps = eps
         self.gamma = init.constant((d,), 1)
 

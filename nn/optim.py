@@ -24,6 +24,7 @@ import numpy as np
 
 from chainrule.autograd import Tensor
 from chainrule.autograd.tensor import Array, value_of
+from chainrule.nn.checks import check_number
 from chainrule.nn.module import Module, Parameter, check_fits
 
 BLOCK = 16 * 1024  # numbers at a time, so that all that a step reads and writes of them stays in the processor's cache
@@ -35,7 +36,7 @@ class Optimizer:
     A subclass has the formula, `update`, and names the arrays of the parameters' shapes that it keeps, `state`.
 
     Attributes:
-        parameters: the leaves it changes. lr: the learning rate η; a schedule sets it before each step.
+        parameters: the leaves it changes.
         steps: by parameter, how often it was changed.
     Raises:
         TypeError: for anything that is not a leaf that requires a gradient. ValueError: for none at all, or a negative lr.
@@ -48,12 +49,20 @@ class Optimizer:
         self.parameters = each_once(parameters, own)
         if not self.parameters:
             raise ValueError(f"{own} got no parameters; has the model any?")
-        if not 0 <= lr < inf:
-            raise ValueError(f"A learning rate is a number from 0; got {lr}.")
         self.lr, self.state = lr, state
         self.steps = [0] * len(self.parameters)
         dtypes = dict.fromkeys(parameter.dtype for parameter in self.parameters)
         self._flats = [_Flat(self.parameters, dtype, len(self.state)) for dtype in dtypes]
+
+    @property
+    def lr(self) -> float:
+        """The learning rate η; a schedule sets it before each step. ValueError for one that is negative or not finite."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        check_number("The learning rate", rate)
+        self._lr = rate
 
     def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
         """Write into `new` what becomes of the parameters `old` with gradient `g`; change `state` in place; `spare` is scratch.
@@ -132,7 +141,7 @@ class SGD(Optimizer):
     """
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, momentum: float = 0.0, nesterov: bool = False) -> None:
-        in_unit_interval("momentum", momentum)
+        check_number("momentum", momentum, high=1)
         if nesterov and momentum == 0:
             raise ValueError("Nesterov's momentum needs a momentum above 0; got 0.")
         self.momentum, self.nesterov = momentum, nesterov
@@ -162,10 +171,11 @@ class Adam(Optimizer):
     def __init__(
         self, parameters: Iterable[Parameter], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ValueError(f"betas are two numbers, (β₁, β₂); got {betas!r}.")
         for beta in betas:
-            in_unit_interval("β", beta)
-        if not eps >= 0:
-            raise ValueError(f"ε keeps the root away from 0 and is not negative; got {eps}.")
+            check_number("A number of betas", beta, high=1)
+        check_number("eps", eps)
         self.betas, self.eps = betas, eps
         super().__init__(parameters, lr, state=("m", "v"))
 
@@ -200,8 +210,7 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        if not weight_decay >= 0:
-            raise ValueError(f"Weight decay is not negative; got {weight_decay}.")
+        check_number("weight_decay", weight_decay)
         self.weight_decay = weight_decay
         super().__init__(parameters, lr, betas, eps)
 
@@ -280,8 +289,7 @@ def clip_grad_norm(parameters: Iterable[Parameter], max_norm: float) -> float:
         FloatingPointError: a gradient that is not finite, with the parameter's name: no scale would make it right.
         ValueError: for a max_norm that is not positive.
     """
-    if not max_norm > 0:
-        raise ValueError(f"The largest norm that is let through is positive; got {max_norm}.")
+    check_number("max_norm, the largest norm that is let through,", max_norm, ends="(]")
     parameters = each_once(parameters, "clip_grad_norm")
     norm = grad_norm(parameters)
     if norm > max_norm:
@@ -322,8 +330,3 @@ def each_once(parameters: Iterable[Parameter], taker: str) -> list[Parameter]:
         if not isinstance(parameter, Tensor) or not parameter.is_leaf or not parameter.requires_grad:
             raise TypeError(f"{taker} takes Parameters, such as model.parameters(); got {parameter!r}.")
     return list(dict.fromkeys(parameters))
-
-
-def in_unit_interval(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} lies in [0, 1); got {value}.")

@@ -14,6 +14,7 @@ import numpy as np
 from chainrule.autograd import primitive
 from chainrule.autograd.modes import MODE
 from chainrule.nn import init
+from chainrule.nn.checks import came, check_number, check_size
 from chainrule.nn.init import Seed
 from chainrule.nn.module import Module
 
@@ -22,7 +23,10 @@ def sinusoidal(length: int, d: int, dtype: Any = None, *, offset: int = 0) -> An
     """Table (length, d) of positions offset, offset+1, …: P[p, 2i] = sin(p / 10000^(2i/d)), P[p, 2i+1] = cos(the same).
 
     Vaswani et al. 2017, 3.5. Added to the embeddings; not trained. The dtype is the mode's default unless given.
+    Raises ValueError for sizes that are not whole numbers.
     """
+    check_size("length", length, 0)
+    check_size("d", d)
     p = np.arange(offset, offset + length)[:, None]  # (length, 1)
     angle = p / 10000.0 ** (np.arange(0, d, 2) / d)  # (length, ⌈d/2⌉)
     table = np.empty((length, d), MODE.get().dtype if dtype is None else dtype)
@@ -39,10 +43,16 @@ class LearnedPositions(Module):
     """
 
     def __init__(self, context: int, d: int, *, seed: Seed = 0, std: float = 0.02) -> None:
+        check_size("context", context)
+        check_size("d", d)
         self.P = init.normal((context, d), std, seed)
 
     def forward(self, length: int, offset: int = 0) -> Any:
         """(length, d): the vectors of positions offset … offset + length - 1. Raises ValueError past the last one."""
+        if getattr(length, "ndim", 0):
+            raise ValueError(f"LearnedPositions takes how many positions, such as ids.shape[-1]; got {came(length)}.")
+        check_size("length", length, 0)
+        check_size("offset", offset, 0)
         if offset + length > len(self.P):
             raise ValueError(
                 f"There are {len(self.P)} positions; asked for {offset}..{offset + length - 1}. "
@@ -64,16 +74,17 @@ def rope(x: Any, positions: Any, *, base: float = 10000.0, halves: bool = False)
         base: the larger, the longer the slowest wave. halves: pair feature i with i + d/2 (Llama, Hugging Face) instead of
             2i with 2i + 1 (the paper).
     Raises:
-        ValueError: if d is odd.
+        ValueError: if d is odd, or the base not positive and finite.
     """
+    check_number("base", base, ends="()")
     _check_pairs(x)
     cos, sin = _rotations(np.asarray(positions), x.shape[-1], base, x.dtype)
     return rotate(x, cos, sin, halves=halves)
 
 
 def _check_pairs(x: Any) -> None:
-    if x.shape[-1] % 2:
-        raise ValueError(f"Rotations take pairs of features; got an odd number of them: x {x.shape}.")
+    if not x.ndim or x.shape[-1] % 2:
+        raise ValueError(f"Rotations take rows with pairs of features, x (…, n, d) with d even; got x {x.shape}.")
 
 
 def _rotations(positions: Any, d: int, base: float, dtype: Any) -> tuple[Any, Any]:
@@ -122,6 +133,9 @@ class Rope:
     base: float = 10000.0
     halves: bool = False
 
+    def __post_init__(self) -> None:
+        check_number("base", self.base, ends="()")
+
     def __call__(self, x: Any, offset: int = 0) -> Any:
         """x (…, n, d), rotated: its rows stand at the positions offset, offset + 1, …"""
         _check_pairs(x)
@@ -141,8 +155,12 @@ def alibi(n_head: int, queries: int, keys: int | None = None, dtype: Any = None)
 
     The slopes of the heads are 2^(-8/H), 2^(-16/H), …, 2^-8 if H is a power of 2; else those of the power below, then every
     other one of the power above. The last query stands at the last key, as in `causal_mask`.
+    Raises ValueError for sizes that are not whole numbers, or no head.
     """
     keys = queries if keys is None else keys
+    check_size("n_head", n_head)
+    check_size("queries", queries, 0)
+    check_size("keys", keys, 0)
     below = 1 << (n_head.bit_length() - 1)
     slopes = np.concatenate([_slopes(below), _slopes(2 * below)[::2][: n_head - below]])
     distance = abs(np.arange(keys - queries, keys)[:, None] - np.arange(keys))  # (queries, keys)

@@ -83,10 +83,9 @@ def softmax_wrt_S(g: Any, y: Any, S: Any, mask: Any, axis: int = -1) -> Any:
 @softmax.defined_by
 def softmax_definition(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     constant = stop_gradient(S)  # shifting all scores changes nothing; the largest becomes 0, so no exponential overflows
-    if checked_mask(mask, S.shape) is None:
-        e = np.exp(S - np.max(constant, axis=axis, keepdims=True))
-        return e / np.sum(e, axis=axis, keepdims=True)
-    top = np.max(np.where(mask, constant, -np.inf), axis=axis, keepdims=True)
-    e = np.exp(np.where(mask, S - np.where(np.isfinite(top), top, 0), -np.inf))
+    mask = checked_mask(mask, S.shape)
+    top = np.max(constant if mask is None else np.where(mask, constant, -np.inf), axis=axis, keepdims=True)
+    shifted = S - np.where(np.isfinite(top), top, 0)
+    e = np.exp(shifted if mask is None else np.where(mask, shifted, -np.inf))
     total = np.sum(e, axis=axis, keepdims=True)
-    return e / np.where(np.any(mask, axis=axis, keepdims=True), total, 1)
+    return e / np.where(total == 0, 1, total)

@@ -154,7 +154,7 @@ def test_dropout_only_in_training():
         ({"norm": "batch"}, 'norm is "layer" or "rms"; got \'batch\''),
         ({"positions": "rotary"}, "positions is"),
         ({"activation": "gleu"}, "activation is one of"),
-        ({"dropout": 1.0}, "rate"),
+        ({"dropout": 1.0}, r"dropout is a number in \[0, 1\); got 1.0"),
         ({"n_head": 4, "n_kv_head": 3}, "n_kv_head must divide n_head; got 3 of 4"),
         ({"positions": "rope", "d_head": 3}, "RoPE rotates pairs"),
     ],

@@ -236,6 +236,42 @@ def test_a_row_that_reads_nothing(f):
 
 
 @each_kernel
+def test_a_row_whose_bias_is_minus_infinity_reads_nothing(f):
+    """As if masked: zeros, and gradients 0, not NaN; with a mask beside it, which lets more rows read nothing, too."""
+    rng = np.random.default_rng(1)
+    Q, K, V, bias = (rng.standard_normal(shape) for shape in [(2, 4, 3), (2, 5, 3), (2, 5, 2), (4, 5)])
+    bias[1] = bias[2, 3:] = -np.inf
+    mask = np.ones((4, 5), bool)
+    mask[3] = mask[2, :3] = False
+    options = {} if f is attention else {"block": 2}
+    for allowed, empty in [(None, [1]), (mask, [1, 2, 3])]:
+        same_both_ways(f, Q, K, V, allowed, bias, **options)
+        leaves = [leaf(x) for x in (Q, K, V, bias)]
+        Z = f(*leaves[:3], allowed, leaves[3], **options)
+        assert_array_equal(Z.data[:, empty], 0)
+        by_Q, *_, by_bias = gradients(Z, leaves, np.ones(Z.shape))
+        assert_array_equal(by_Q[:, empty], 0)
+        assert_array_equal(by_bias[empty], 0)
+
+
+@each_kernel
+def test_integers_are_read_as_floats(f):
+    Q, K, V = np.array([[1, 2], [3, 4]]), np.array([[5, 6], [-7, 8]]), np.array([[1, 2], [3, 4]])
+    assert_allclose(f(Q, K, V), f.definition(Q.astype(float), K.astype(float), V.astype(float)), rtol=1e-14)
+
+
+@each_kernel
+def test_scales_that_are_none(f):
+    for call in (f, f.definition):
+        for bad in (np.nan, np.inf, "x"):
+            with pytest.raises(ValueError, match=r"scale is a number in \(-inf, inf\); got"):
+                call(np.eye(3), np.eye(3), np.eye(3), scale=bad)
+        with pytest.raises(ValueError, match=r"Without features, Q \(2, 0\), there is no 1/√d_k; give a scale"):
+            call(np.ones((2, 0)), np.ones((3, 0)), np.eye(3))
+        assert_allclose(call(np.ones((2, 0)), np.ones((3, 0)), np.eye(3), scale=1.0), np.full((2, 3), 1 / 3), rtol=1e-15)
+
+
+@each_kernel
 def test_nothing_to_read_or_to_ask(f):
     for lead in [(), (2,), (2, 3), (0, 3)]:
         for n, m, e in [(0, 3, 2), (3, 0, 2), (0, 0, 2), (3, 2, 0)]:

@@ -85,7 +85,7 @@ def test_crop_and_clear():
     cache.clear()
     assert (cache.length, cache.nbytes) == (0, 0)
     cache[0].append(normal(3, 4, 1), normal(3, 4, 1))  # another batch, another width
-    with pytest.raises(ValueError, match="A length is 0 or more; got -1"):
+    with pytest.raises(ValueError, match="length is a whole number, at least 0; got -1"):
         cache.crop(-1)
 
 

@@ -40,7 +40,7 @@ def test_nothing_to_leave_out():
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2, float("nan")])
 def test_rates_that_are_no_share(rate):
     for make in (Dropout, lambda rate: dropout(np.ones(3), rate, rng())):
-        with pytest.raises(ValueError, match=r"the share of entries that dropout leaves out, in \[0, 1\); got"):
+        with pytest.raises(ValueError, match=r"the share of entries that dropout leaves out, is a number in \[0, 1\); got"):
             make(rate)
 
 

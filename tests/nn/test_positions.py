@@ -122,7 +122,7 @@ def test_the_gradient_is_rotated_back():
 
 def test_rope_errors():
     for call in [lambda x: rope(x, np.arange(2)), Rope()]:
-        with pytest.raises(ValueError, match=r"pairs of features; got an odd number of them: x \(2, 3\)"):
+        with pytest.raises(ValueError, match=r"rows with pairs of features, x \(…, n, d\) with d even; got x \(2, 3\)"):
             call(np.ones((2, 3)))
 
 
