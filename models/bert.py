@@ -23,7 +23,7 @@ from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
 from chainrule.nn.activations import ACTIVATIONS
-from chainrule.nn.attention import Attention, by_every_query
+from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.dropout import Dropout, reseed
@@ -131,10 +131,12 @@ class BERT(Pretrained):
         """The hidden rows h.
 
         Args:
-            ids: integers (B, T) or (T,). mask: boolean of the same shape, True at tokens, False at padding, which is not read.
+            ids: integers (B, T) or (T,).
+            mask: boolean (B, T) or (T,), as the ids: True at tokens, False at padding, which is not read.
             segments: integers of the same shape, the segment of each token; 0 if not given.
         Raises:
-            ValueError: for more positions than the context, or segments where the model has none.
+            TypeError: for a mask that is not boolean.
+            ValueError: for more positions than the context, a mask of another shape, or segments where the model has none.
         """
         ids = np.asarray(ids)
         check_sequences(ids)
@@ -147,9 +149,9 @@ class BERT(Pretrained):
         elif segments is not None:
             raise ValueError("This BERT has no segments (n_segment=0); leave them out.")
         x = self.dropout(named("X", self.norm(X)))
-        readable = by_every_query(mask)  # (B, 1, 1, T)
+        keys = mask_of_tokens(mask, ids.shape)  # (B, 1, 1, T)
         for block in self.blocks:
-            x = block(x, mask=readable)
+            x = block(x, mask=keys)
         return named("h", x)  # (B, T, d)
 
     def masked_logits(self, h: Any) -> Any:

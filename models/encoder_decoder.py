@@ -24,9 +24,9 @@ from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.models.generation import check_count, choice, chosen
 from chainrule.nn import init
-from chainrule.nn.attention import Attention, by_every_query
+from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward, check_activation
-from chainrule.nn.cache import KVCache
+from chainrule.nn.cache import KVCache, left_as_it_was
 from chainrule.nn.checks import check_number
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
@@ -111,7 +111,7 @@ class Side(Module):
     def forward(
         self, ids: Any, memory: Any = None, *, mask: Any = None, memory_mask: Any = None, cache: KVCache | None = None
     ) -> Any:
-        """ids (B, T) or (T,), memory (B, S, d), masks boolean (…, 1, 1, T or S) -> (B, T, d)."""
+        """ids (B, T) or (T,), memory (B, S, d), masks as `padding_mask` makes them (B, 1, 1, T or S) -> (B, T, d)."""
         ids = np.asarray(ids)
         check_sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
@@ -125,11 +125,12 @@ class Side(Module):
             X = X + self.positions(T, start)
         else:
             X = X + sinusoidal(start + T, self.config.d_model, X.dtype)[start:]
-        x = self.dropout(named("X", X))
-        for i, block in enumerate(self.blocks):
-            own, crossed = (None, None) if cache is None else (cache[i], cache[self.config.n_layer + i])
-            x = block(x, memory, context_mask=memory_mask, mask=mask, cache=own, cross_cache=crossed)
-        return named("h", self.norm(x) if self.config.pre_norm else x)
+        with left_as_it_was(cache):
+            x = self.dropout(named("X", X))
+            for i, block in enumerate(self.blocks):
+                own, crossed = (None, None) if cache is None else (cache[i], cache[self.config.n_layer + i])
+                x = block(x, memory, context_mask=memory_mask, mask=mask, cache=own, cross_cache=crossed)
+            return named("h", self.norm(x) if self.config.pre_norm else x)
 
 
 class EncoderDecoder(Module):
@@ -161,20 +162,22 @@ class EncoderDecoder(Module):
                 position reads it. Leave it out of the loss.
             source_mask: boolean (B, S), True at tokens, False at padding, which is not read.
         Raises:
-            ValueError: for more positions than the context.
+            TypeError: for a mask that is not boolean.
+            ValueError: for more positions than the context, and a mask of another shape.
         """
         return self.decode(target_ids, self.encode(source_ids, source_mask), source_mask)
 
     def encode(self, source_ids: Any, source_mask: Any = None) -> Any:
         """The encoder's rows: source (B, S) -> (B, S, d)."""
-        return self.encoder(source_ids, mask=by_every_query(source_mask))
+        return self.encoder(source_ids, mask=mask_of_tokens(source_mask, np.shape(source_ids)))
 
     def decode(self, target_ids: Any, memory: Any, source_mask: Any = None, *, cache: KVCache | None = None) -> Any:
         """The logits (B, T, vocabulary) of target (B, T), given the encoder's rows (B, S, d).
 
         With a cache, `target_ids` are the tokens after those it holds.
         """
-        h = self.decoder(target_ids, memory, memory_mask=by_every_query(source_mask), cache=cache)  # (B, T, d)
+        keys = mask_of_tokens(source_mask, memory.shape[:-1])  # (B, 1, 1, S)
+        h = self.decoder(target_ids, memory, memory_mask=keys, cache=cache)  # (B, T, d)
         return named("logits", h @ (self.decoder.E.T if self.config.tied else self.U))
 
     def generate(

@@ -21,9 +21,9 @@ from chainrule.models import generation
 from chainrule.models.configs import Pretrained, check_sequences, check_sizes
 from chainrule.models.counting import check_memory
 from chainrule.nn import init
-from chainrule.nn.attention import Attention
+from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward, check_activation
-from chainrule.nn.cache import KVCache
+from chainrule.nn.cache import KVCache, left_as_it_was
 from chainrule.nn.checks import check_number
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
@@ -144,11 +144,14 @@ class GPT(Pretrained):
 
         Args:
             ids: integers (B, T) or (T,); with a cache, the tokens after those it holds.
-            mask: boolean, True where a position may be read, broadcast to (B, n_head, T, T): `nn.padding_mask`.
-            cache: what earlier calls computed, so that generation computes only what is new (see `nn.KVCache`).
+            mask: boolean (B, T) or (T,), as the ids: True at tokens, False at padding, which is not read. With a cache, of all
+                ids so far. Positions are counted with the padding.
+            cache: what earlier calls computed, so that generation computes only what is new (see `nn.KVCache`). A call that
+                raises leaves it as it was.
             last: only the logits (B, 1, vocabulary) of the last position, as generation needs them.
         Raises:
-            ValueError: for more positions than the context.
+            TypeError: for a mask that is not boolean.
+            ValueError: for more positions than the context, and a mask of another shape.
         """
         config = self.config
         ids = np.asarray(ids)
@@ -163,13 +166,15 @@ class GPT(Pretrained):
         elif config.positions == "sinusoidal":
             X = X + sinusoidal(start + T, config.d_model, X.dtype)[start:]
         bias = alibi(config.n_head, T, start + T, X.dtype) if config.positions == "alibi" else None
-        x = self.dropout(named("X", X))
-        for i, block in enumerate(self.blocks):
-            x = block(x, mask=mask, bias=bias, cache=None if cache is None else cache[i])
-        if last:
-            x = x[..., -1:, :]
-        h = named("h", self.norm(x) if config.pre_norm else x)  # (B, T, d)
-        return named("logits", h @ (self.E.T if config.tied else self.U))  # (B, T, vocabulary)
+        keys = mask_of_tokens(mask, (*ids.shape[:-1], start + T))  # (B, 1, 1, start + T)
+        with left_as_it_was(cache):
+            x = self.dropout(named("X", X))
+            for i, block in enumerate(self.blocks):
+                x = block(x, mask=keys, bias=bias, cache=None if cache is None else cache[i])
+            if last:
+                x = x[..., -1:, :]
+            h = named("h", self.norm(x) if config.pre_norm else x)  # (B, T, d)
+            return named("logits", h @ (self.E.T if config.tied else self.U))  # (B, T, vocabulary)
 
     def new_cache(self) -> KVCache:
         """An empty cache for generation."""

@@ -1,4 +1,11 @@
-"""Attention: each position reads the others, as much as its query asks of their keys (notes 5, 6, 8)."""
+"""Attention: each position reads the others, as much as its query asks of their keys (notes 5, 6, 8).
+
+Masks are boolean, and True is what counts. There are two kinds:
+
+- attention's, broadcast to (…, n, m): True where a query may read a key, as `causal_mask` and `padding_mask` make it;
+- a model's, of the shape of its ids, (B, T): True at tokens, False at padding, such as `ids != pad`. No position reads
+  padding: the model makes it attention's by `padding_mask`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +29,7 @@ from chainrule.nn.kernels import working_dtype
 from chainrule.nn.linear import affine
 from chainrule.nn.module import Module
 from chainrule.nn.positions import Rope
-from chainrule.nn.softmax import checked_mask, softmax, softmax_kernel
+from chainrule.nn.softmax import broadcasts, checked_mask, softmax, softmax_kernel
 
 
 def causal_mask(queries: int, keys: int) -> Any:
@@ -30,25 +37,40 @@ def causal_mask(queries: int, keys: int) -> Any:
     return np.tri(queries, keys, keys - queries, dtype=bool)
 
 
-def padding_mask(padding: Any, length: int | None = None) -> Any:
-    """Boolean (B, 1, 1, m): True where a key may be read, for batches of sentences of unequal length.
+def padding_mask(tokens: Any, length: int | None = None) -> Any:
+    """Boolean (B, 1, 1, m): True where every head and query may read the key, which is where a token is.
 
-    `padding` is either boolean (B, m), True at padding, such as `ids == pad`; or integers (B,), the lengths of the sentences,
-    which are followed by padding up to `length` (by default the longest). Raises TypeError for anything else.
+    `tokens` is either boolean (B, m) or (m,), True at tokens, False at padding, such as `ids != pad`; or integers (B,), the
+    lengths of the sentences, which are followed by padding up to `length` (by default the longest). Raises TypeError for
+    anything else.
     """
-    padding = np.asarray(padding)
-    if padding.dtype == bool and padding.ndim == 2:
-        return ~padding[:, None, None, :]
-    if padding.dtype.kind in "iu" and padding.ndim == 1:
-        return np.arange(padding.max(initial=0) if length is None else length) < padding[:, None, None, None]
+    tokens = np.asarray(tokens)
+    if tokens.dtype == bool and tokens.ndim in (1, 2):
+        return tokens[..., None, None, :]
+    if tokens.dtype.kind in "iu" and tokens.ndim == 1:
+        return np.arange(tokens.max(initial=0) if length is None else length) < tokens[:, None, None, None]
     raise TypeError(
-        f"padding_mask takes booleans (B, m), such as ids == pad, or lengths (B,); got {padding.dtype} {padding.shape}."
+        f"padding_mask takes booleans (B, m), such as ids != pad, or lengths (B,); got {tokens.dtype} {tokens.shape}."
     )
 
 
-def by_every_query(mask: Any) -> Any:
-    """A boolean mask of keys (B, S) as attention takes it, for every head and query: (B, 1, 1, S)."""
-    return None if mask is None else np.asarray(mask)[..., None, None, :]
+def mask_of_tokens(mask: Any, shape: tuple[int, ...]) -> Any:
+    """What a model makes of the mask that it is given: attention's, as `padding_mask` has it; None stays None.
+
+    `shape` is that of the ids, together with those in a cache. Raises TypeError for a mask that is not boolean, ValueError
+    for another shape.
+    """
+    if mask is None:
+        return None
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise TypeError(f"A model's mask is boolean, True at tokens, such as ids != pad; got dtype {mask.dtype}.")
+    if mask.shape != shape:
+        raise ValueError(
+            f"A model's mask has the shape of the ids, with those in a cache, {shape}: True at tokens, such as ids != pad; "
+            f"got {mask.shape}. Which query may read which key, (…, n, m), is said to nn.Attention."
+        )
+    return padding_mask(mask)
 
 
 def readable(mask: Any, causal: bool, queries: int, keys: int) -> Any:
@@ -70,7 +92,7 @@ def attention(
     Q (…, n, d_k), K (…, m, d_k), V (…, m, d_v) -> Z (…, n, d_v); the leading axes broadcast, the dtype is kept.
 
     Args:
-        mask: boolean, broadcast to (…, n, m): a query reads a key only where it is True. One that reads nothing gets zeros.
+        mask: boolean, broadcast to (…, n, m): True where a query may read a key. One that reads nothing gets zeros.
         bias: broadcast to (…, n, m), added to S.
         causal: a query reads itself and what came before, as `causal_mask(n, m)` says; where there is a mask, both hold.
         scale: in place of 1/√d_k.
@@ -141,7 +163,7 @@ def _check_attention(Q: Any, K: Any, V: Any, mask: Any, bias: Any) -> None:
         return
     scores = (*np.broadcast_shapes(Q.shape[:-2], K.shape[:-2]), Q.shape[-2], K.shape[-2])
     checked_mask(mask, scores)
-    if bias is not None and np.broadcast_shapes(np.shape(bias), scores) != scores:
+    if bias is not None and not broadcasts(np.shape(bias), scores):
         raise ValueError(f"A bias must broadcast to the scores' shape {scores}; got {np.shape(bias)}.")
 
 
@@ -400,12 +422,13 @@ class Attention(Module):
         causal: a query reads itself and what came before.
         rope: a `Rope` that rotates queries and keys by their positions.
         dropout: the rate at which entries of A are dropped in training (Vaswani et al. 2017).
-        tiled: use `tiled_attention`, whose memory is linear in the length; not where entries of A are dropped or kept.
+        tiled: use `tiled_attention`, whose memory is linear in the length: it never holds A, of which no entry can then be
+            dropped or kept.
         seed: an integer or a Generator. std: of the normal numbers the weights begin as; biases begin as 0. out_std: of WO's,
             if another.
     Raises:
         ValueError: if H does not divide d_model (and no d_head is given), or n_kv_head does not divide H; for sizes that are
-            not positive.
+            not positive; for `tiled` with dropout, and in a call with keep_pattern.
     """
 
     def __init__(
@@ -453,6 +476,12 @@ class Attention(Module):
         self.dropout = Dropout(dropout)
         self.keep_pattern = False
         self.pattern: Any = None
+        self._check_tiled()
+
+    def _check_tiled(self) -> None:
+        if self.tiled and (self.keep_pattern or self.dropout.rate > 0):
+            wish = "keep_pattern" if self.keep_pattern else f"dropout={self.dropout.rate}"
+            raise ValueError(f"{wish} needs the whole pattern A, which tiled attention never holds. Use tiled=False.")
 
     def forward(
         self, x: Any, context: Any = None, *, mask: Any = None, bias: Any = None, cache: LayerCache | None = None
@@ -461,14 +490,20 @@ class Attention(Module):
 
         Args:
             context: (…, m, d_context), what is read instead of x (cross-attention).
-            mask: boolean, broadcast to (…, H, n, m), True where reading is allowed; such as (n, m), or (B, 1, 1, m) from
+            mask: boolean, broadcast to (…, H, n, m), True where a query may read a key; such as (n, m), or (B, 1, 1, m) from
                 `padding_mask`. If the module is causal, both hold.
             bias: added to the scores, broadcast to (…, H, n, m); such as (H, n, m) from `alibi`.
             cache: this layer's part of a `KVCache`. The keys and values of x are appended to it, and all of it is read; those
-                of a context are kept at the first call, and read again in later ones.
+                of a context are kept at the first call, and read again in later ones. A call that raises leaves it as it was.
         """
-        Z = self._read(x, context, mask, bias, cache)  # (…, H, n, d_v)
-        return affine(joined_heads(Z), self.WO, self.bO)
+        before = 0 if cache is None else cache.length
+        try:
+            Z = self._read(x, context, mask, bias, cache)  # (…, H, n, d_v)
+            return affine(joined_heads(Z), self.WO, self.bO)
+        except BaseException:
+            if cache is not None:
+                cache.crop(before)
+            raise
 
     def head_outputs(self, x: Any, context: Any = None, *, mask: Any = None, bias: Any = None) -> Any:
         """Z^h WO^h (…, H, n, d_model): what each head adds. Their sum over heads, plus bO, is the output (notes 6.5)."""
@@ -490,7 +525,10 @@ class Attention(Module):
                 "Rotations tell how far apart two positions of one sequence are; got a context, which is another. "
                 "Make the module that reads it without rope."
             )
+        self._check_tiled()
         source = x if context is None else context
+        if x.ndim < 2 or source.ndim < 2:
+            raise ValueError(f"Attention reads rows, x (…, n, d_model); got {x.shape}.")
         start = 0 if cache is None or context is not None else cache.length
         Q = split_heads(affine(x, self.WQ, self.bQ), self.n_head)  # (…, H, n, d_k)
         Q = named("Q", Q if self.rope is None else self.rope(Q, start))

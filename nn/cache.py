@@ -5,6 +5,8 @@ It is a thing of its own: training code knows nothing of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,7 @@ class LayerCache:
         if tracked(K) or tracked(V):
             raise ValueError("No gradient flows through a cache of keys and values, yet these require one. Use no_grad().")
         start, end = self.length, self.length + K.shape[-2]
-        if not self._kept:
+        if not start:  # nothing that they would have to continue
             self._kept = [np.empty((*new.shape[:-2], 0, new.shape[-1]), new.dtype) for new in (K, V)]
         for i, (kept, new) in enumerate(zip(self._kept, (K, V), strict=True)):
             if kept.shape[:-2] != new.shape[:-2] or kept.shape[-1] != new.shape[-1] or new.shape[-2] != end - start:
@@ -64,7 +66,7 @@ class LayerCache:
         self.length = min(self.length, length)
 
     def clear(self) -> None:
-        """Forget everything, the shapes too."""
+        """Forget everything, and let the memory go."""
         self.length, self._kept = 0, []
 
     @property
@@ -73,10 +75,23 @@ class LayerCache:
         return sum(int(kept[..., : self.length, :].nbytes) for kept in self._kept)
 
 
+@contextmanager
+def left_as_it_was(cache: KVCache | None) -> Iterator[None]:
+    """If what is done inside raises, the cache is as before: no layer keeps keys of a call that came to nothing."""
+    before = [] if cache is None else [(layer, layer.length) for layer in cache.layers]
+    try:
+        yield
+    except BaseException:
+        for layer, length in before:
+            layer.crop(length)
+        raise
+
+
 class KVCache:
     """One `LayerCache` for each of `n_layer` attention layers: `cache[i]` is that of layer i (from 0).
 
-    Use it inside `no_grad()`: call the model on the first tokens, then on one new token at a time, with the same cache.
+    Use it inside `no_grad()`: call the model on the first tokens, then on one new token at a time, with the same cache. A model
+    whose `forward` hands its layers their parts does so inside `left_as_it_was(cache)`.
     """
 
     def __init__(self, n_layer: int) -> None:

@@ -13,13 +13,18 @@ from chainrule.nn.kernels import BLOCK, row_blocks
 LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
 
 
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether an array of this shape broadcasts to another, which stays as it is."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False))
+
+
 def checked_mask(mask: Any, shape: tuple[int, ...]) -> Any:
     """`mask`, which is None or boolean and broadcasts to `shape`."""
     if mask is None:
         return None
     if np.asarray(mask).dtype != bool:
-        raise TypeError(f"A mask is boolean, True where reading is allowed; got dtype {np.asarray(mask).dtype}.")
-    if np.broadcast_shapes(np.shape(mask), shape) != shape:
+        raise TypeError(f"A mask is boolean, True where a query may read a key; got dtype {np.asarray(mask).dtype}.")
+    if not broadcasts(np.shape(mask), shape):
         raise ValueError(f"A mask must broadcast to the scores' shape {shape}; got {np.shape(mask)}.")
     return mask
 

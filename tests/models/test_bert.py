@@ -268,5 +268,9 @@ def test_refusals():
         bare.pooled(h)
     with pytest.raises(TypeError, match="boolean"):
         bare(IDS[:, :4], mask=np.ones((2, 4)))
+    for shape in [(4, 4), (2, 1, 1, 4), (4,)]:
+        for read in (bare, lambda ids, mask: bare.embed(ids, mask)):
+            with pytest.raises(ValueError, match=r"shape of the ids.*\(2, 4\): True at tokens"):
+                read(IDS[:, :4], mask=np.ones(shape, bool))
     with pytest.raises(ValueError, match="rate"):
         mask_tokens(IDS, np.random.default_rng(0), vocab_size=11, mask_id=1, rate=0)

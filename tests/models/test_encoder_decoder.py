@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from chainrule import Tensor
+from chainrule import Tensor, no_grad
 from chainrule.autograd import gradients, open_fused
 from chainrule.autograd.graph import ancestors
 from chainrule.models.datasets import IGNORE
 from chainrule.models.encoder_decoder import BOS, EOS, EncoderDecoder, EncoderDecoderConfig, reversals
 from chainrule.models.generation import probabilities, sample
+from chainrule.nn.cache import KVCache
 from chainrule.nn.losses import cross_entropy
 from chainrule.nn.optim import AdamW
 
@@ -222,6 +223,31 @@ def test_logits_of_nan_are_refused_with_the_step(temperature):
     )  # the second token reads it
     with pytest.raises(ValueError, match="New token 2: Logits need a finite maximum"):
         model.generate(SOURCE, 4, bos=6, temperature=temperature)
+def test_a_call_that_raises_leaves_the_cache_as_it_was(monkeypatch):
+    """Its own keys and, read once, those of the memory."""
+    model = scrambled()
+    with no_grad():
+        memory = model.encode(SOURCE, MASK)
+        whole = model.decode(TARGET, memory, MASK).data
+        cache = KVCache(2 * model.config.n_layer)
+        for start, stop in [(0, 1), (1, 4)]:
+            part, before = TARGET[:, start:stop], [layer.length for layer in cache.layers]
+            with monkeypatch.context() as broken:
+                broken.setattr(model.decoder.blocks[-1], "ffn", None)
+                with pytest.raises(TypeError, match="NoneType"):
+                    model.decode(part, memory, MASK, cache=cache)
+            assert [layer.length for layer in cache.layers] == before
+            found = model.decode(part, memory, MASK, cache=cache).data
+            assert_allclose(found, whole[:, start:stop], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (2, 1, 1, 5), (5,), (2, 4)])
+def test_a_source_mask_of_another_shape(shape):
+    model = scrambled()
+    mask = np.ones(shape, bool)
+    for call in (model.encode, lambda ids, mask: model.decode(TARGET, model.encode(ids), mask)):
+        with pytest.raises(ValueError, match=r"shape of the ids.*\(2, 5\): True at tokens"):
+            call(SOURCE, mask)
 
 
 # The task

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from chainrule import Tensor, gradients, nn, trace
+from chainrule import Tensor, gradients, nn, no_grad, trace
 from chainrule.autograd.graph import ancestors, find
 from chainrule.models.gpt import GPT, GPTConfig
 
@@ -46,14 +46,37 @@ def test_nothing_leaks_from_the_future(kind):
 def test_padding_is_not_read(kind):
     """Padding stands before the tokens: behind them, the causal mask alone would hide it."""
     model = gpt(kind)
-    padding = np.arange(8) < np.array([0, 3, 6])[:, None]
-    logits = model(IDS, mask=nn.padding_mask(padding))
+    tokens = np.arange(8) >= np.array([0, 3, 6])[:, None]
+    padding = ~tokens
+    logits = model(IDS, mask=tokens)
     assert np.all(np.abs(logits.data - model(IDS).data)[1:, -1].max(axis=-1) > 1e-3)  # it was read without the mask
     X = find(logits, "X")
     g = gradients(logits, [X], np.where(padding[..., None], 0, RNG.standard_normal(logits.shape)))[0]
     assert_array_equal(g[padding], 0)
     other = np.where(padding, 3, IDS)
-    assert_array_equal(model(other, mask=nn.padding_mask(padding)).data[~padding], logits.data[~padding])
+    assert_array_equal(model(other, mask=tokens).data[tokens], logits.data[tokens])
+    assert_allclose(model(IDS[1], mask=tokens[1]).data[3:], logits.data[1, 3:], rtol=0, atol=1e-12)
+    cache = model.new_cache()
+    with no_grad():
+        found = [model(IDS[:, t : t + 1], mask=tokens[:, : t + 1], cache=cache).data for t in range(8)]
+    assert_allclose(np.concatenate(found, axis=1)[tokens], logits.data[tokens], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", ["learned", "alibi"])
+def test_a_call_that_raises_leaves_the_cache_as_it_was(positions, monkeypatch):
+    model = gpt(positions=positions)
+    with no_grad():
+        whole = model(IDS).data
+        cache = model.new_cache()
+        model(IDS[:, :5], cache=cache)
+        with pytest.raises(ValueError, match=r"\(3, 8\): True at tokens, such as ids != pad; got \(3, 3\)"):
+            model(IDS[:, 5:], cache=cache, mask=np.ones((3, 3), bool))
+        with monkeypatch.context() as broken:
+            broken.setattr(model.blocks[1], "ffn", None)
+            with pytest.raises(TypeError, match="NoneType"):
+                model(IDS[:, 5:], cache=cache)
+        assert [layer.length for layer in cache.layers] == [5] * len(cache)
+        assert_allclose(model(IDS[:, 5:], cache=cache).data, whole[:, 5:], rtol=0, atol=1e-12)
 
 
 def test_without_mask_and_positions_a_permutation_of_the_input_permutes_the_output():
@@ -176,4 +199,7 @@ def test_inputs_that_cannot_be():
         model(np.zeros(3))
     with pytest.raises(TypeError, match="boolean"):
         model(IDS, mask=np.ones((8, 8)))
+    for shape in [(8, 8), (3, 1, 1, 8), (8,), (1, 8), (3, 7)]:  # attention's mask, or one that might be meant for each row
+        with pytest.raises(ValueError, match=r"shape of the ids, with those in a cache, \(3, 8\): True at tokens"):
+            model(IDS, mask=np.ones(shape, bool))
     assert isinstance(model(IDS), Tensor)

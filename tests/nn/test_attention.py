@@ -308,8 +308,11 @@ def test_errors_of_shapes(f):
         for Q, K, V in [(good, np.zeros((2, 4)), good), (good, good, np.zeros((3, 3))), (np.zeros(3), good, good)]:
             with pytest.raises(ValueError, match=r"attention takes Q \(…, n, d_k\), K \(…, m, d_k\), V \(…, m, d_v\); got"):
                 call(leaf(Q), K, V)
-        with pytest.raises(TypeError, match="A mask is boolean"):
+        with pytest.raises(TypeError, match="A mask is boolean, True where a query may read a key"):
             call(leaf(good), good, good, np.ones((2, 2)))
+        for shape in [(3, 2), (1, 2, 2), (2, 3)]:
+            with pytest.raises(ValueError, match=r"mask must broadcast to the scores' shape \(2, 2\); got"):
+                call(leaf(good), good, good, np.ones(shape, bool))
         with pytest.raises(ValueError, match=r"bias must broadcast to the scores' shape \(2, 2\); got \(4, 2, 2\)"):
             call(leaf(good), good, good, None, np.ones((4, 2, 2)))
 
@@ -343,12 +346,13 @@ def test_causal_mask():
 def test_padding_mask():
     ids, pad = np.array([[5, 6, 0], [7, 0, 0]]), 0
     wanted = [[[[True, True, False]]], [[[True, False, False]]]]
-    assert_array_equal(padding_mask(ids == pad), wanted)
+    assert_array_equal(padding_mask(ids != pad), wanted)
+    assert_array_equal(padding_mask(ids[0] != pad), wanted[0])
     assert_array_equal(padding_mask([2, 1], 3), wanted)
     assert padding_mask([2, 1]).shape == (2, 1, 1, 2)
-    for wrong in (ids, [0.5], ids[0] == pad):
+    for wrong in (ids, [0.5], np.array(True), (ids != pad)[None]):
         with pytest.raises(
-            TypeError, match=r"padding_mask takes booleans \(B, m\), such as ids == pad, or lengths \(B,\); got"
+            TypeError, match=r"padding_mask takes booleans \(B, m\), such as ids != pad, or lengths \(B,\); got"
         ):
             padding_mask(wrong)
 
@@ -506,6 +510,20 @@ def test_the_pattern_is_kept_on_request():
     with no_grad():
         attn(x[:1])
     assert attn.pattern.shape == (1, 2, 3, 3)
+
+
+def test_tiled_attention_has_no_pattern_to_keep_or_to_drop_from():
+    with pytest.raises(ValueError, match=r"dropout=0\.5 needs the whole pattern A, which tiled attention never holds"):
+        Attention(4, 2, tiled=True, dropout=0.5)
+    attn = Attention(4, 2, tiled=True)
+    attn.keep_pattern = True
+    with pytest.raises(ValueError, match=r"keep_pattern needs the whole pattern A.*Use tiled=False"):
+        attn(np.ones((3, 4)))
+
+
+def test_attention_reads_rows():
+    with pytest.raises(ValueError, match=r"reads rows, x \(…, n, d_model\); got \(4,\)"):
+        Attention(4)(np.ones(4))
 
 
 def test_dropout_of_the_pattern():

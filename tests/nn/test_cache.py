@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import Tensor, no_grad
 from chainrule.nn.attention import Attention, padding_mask
-from chainrule.nn.cache import KVCache, LayerCache
+from chainrule.nn.cache import KVCache, LayerCache, left_as_it_was
 from chainrule.nn.positions import Rope, alibi
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_cached_equals_computed_at_once(parts, options):
 def test_biases_and_padding_with_a_cache():
     """Of a batch padded on the left: the mask grows with the keys, the biases are those of the last queries."""
     attn, x = Attention(4, 2, causal=True, std=0.5), normal(2, 6, 4)
-    mask = padding_mask(np.arange(6) < np.array([[0], [2]]))  # the second sentence begins at position 2
+    mask = padding_mask(np.arange(6) >= np.array([[0], [2]]))  # the second sentence begins at position 2
     with no_grad():
         whole = attn(x, mask=mask, bias=alibi(2, 6)).data
         cache = LayerCache()
@@ -56,6 +56,42 @@ def test_a_context_is_kept_at_the_first_call():
             y = attn(x[:, i : i + 1], context, cache=cache).data
             assert_allclose(y[:, 0], attn(x, context).data[:, i], rtol=1e-12)
             assert cache.length == 5
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_call_that_raises_leaves_the_cache_as_it_was(kept):
+    """Whatever raises, and wherever: the keys of that call are not there, nor is its shape in a cache that was empty."""
+    attn, x = Attention(4, 2, causal=True, std=0.5), normal(2, 5, 4)
+    cache = LayerCache()
+    with no_grad():
+        whole = attn(x).data
+        if kept:
+            attn(x[:, :kept], cache=cache)
+        for wrong in ({"mask": np.ones((7, 7), bool)}, {"mask": np.ones(5)}, {"bias": np.ones((3, 1, 9))}):
+            with pytest.raises((ValueError, TypeError)):
+                attn(np.ones((1 if kept == 0 else 2, 2, 4)), cache=cache, **wrong)
+            assert cache.length == kept
+        assert_allclose(attn(x[:, kept:], cache=cache).data, whole[:, kept:], rtol=1e-12)
+
+
+def test_a_model_that_raises_in_a_later_layer_leaves_all_layers_as_they_were():
+    layers = [Attention(4, 2, causal=True, std=0.5, seed=seed) for seed in range(2)]
+    x, cache = normal(5, 4), KVCache(2)
+
+    def model(x, broken=False):
+        with left_as_it_was(cache):
+            h = layers[0](x, cache=cache[0])
+            if broken:
+                raise KeyboardInterrupt
+            return layers[1](h, cache=cache[1]).data
+
+    with no_grad():
+        whole = layers[1](layers[0](x)).data
+        model(x[:3])
+        with pytest.raises(KeyboardInterrupt):
+            model(x[3:], broken=True)
+        assert [layer.length for layer in cache.layers] == [3, 3]
+        assert_allclose(model(x[3:]), whole[3:], rtol=1e-12)
 
 
 def test_append_gives_all_so_far():

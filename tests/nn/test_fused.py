@@ -138,7 +138,7 @@ def test_a_row_that_reads_nothing(opened):
 def test_mask_errors():
     S = leaf(np.zeros((2, 3)))
     for call in [nn.softmax, nn.softmax.definition]:
-        with pytest.raises(TypeError, match="A mask is boolean, True where reading is allowed; got dtype float64"):
+        with pytest.raises(TypeError, match="A mask is boolean, True where a query may read a key; got dtype float64"):
             call(S, np.ones((2, 3)))
         with pytest.raises(ValueError, match=r"must broadcast to the scores' shape \(2, 3\); got \(4, 2, 3\)"):
             call(S, np.ones((4, 2, 3), dtype=bool))
