@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from chainrule.autograd import Scope, Tensor, no_grad
+from chainrule.autograd.tensor import Array, value_of
 
 
 class Parameter(Tensor):
@@ -48,6 +49,11 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter) and value.requires_grad:
             raise TypeError(f"{type(self).__name__}.{name} is trained only as a Parameter; wrap it: Parameter(...).")
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(part, Module) and any(inside is self for _, inside in part.named_modules()):
+                raise ValueError(
+                    f"A module is not part of itself: {type(self).__name__}.{name} would be, or hold, this very one."
+                )
         super().__setattr__(name, value)
         if isinstance(value, (Parameter, Module, list, tuple)):
             self._give_names()
@@ -78,11 +84,16 @@ class Module:
                     child.scope, _, child.name = child_path.rpartition(".")
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module (path "") and all inside it, with their dotted paths."""
+        """This module (path "") and all inside it, with their dotted paths. Raises ValueError if one is part of itself."""
+        yield from self._modules(prefix, ())
+
+    def _modules(self, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+        if self in around:  # by way of a list that grew
+            raise ValueError(f"A module is not part of itself: {type(self).__name__} is inside of itself, as {prefix}.")
         yield prefix, self
         for name, child in self._children():
             if isinstance(child, Module):
-                yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
+                yield from child._modules(f"{prefix}.{name}" if prefix else name, (*around, self))
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """The parameters with their dotted paths; one shared by two modules comes once, under its first path."""
@@ -123,23 +134,33 @@ class Module:
 
         Raises:
             KeyError: names that are missing, or that this module does not have.
-            ValueError: a value of another shape than its parameter.
+            ValueError: a value of another shape than its parameter, or too large for its dtype.
+            TypeError: what is not real numbers.
         """
         own = dict(self.named_parameters())
-        check_fits(type(self).__name__, own, state)
-        for path, parameter in own.items():
-            parameter.data = state[path]
+        for path, value in fitted(type(self).__name__, own, state).items():
+            own[path].data = value
 
 
-def check_fits(name: str, own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Raise KeyError for names that `state` lacks or has beyond its `own`er's, ValueError for another shape. `name`: whose."""
+def fitted(name: str, own: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Array]:
+    """The entries of `state` as arrays of the shapes and dtypes of its `own`er's, `name`; raises as `load_state_dict` does."""
     missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unknown:
         said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
         raise KeyError(f"The state does not fit this {name}; {'; '.join(said)}.")
-    for path, kept in own.items():
-        if np.shape(state[path]) != kept.shape:
-            raise ValueError(f"{path} has shape {kept.shape}; the state has {np.shape(state[path])}.")
+    return {path: _fitted(path, kept, np.asarray(value_of(state[path]))) for path, kept in own.items()}
+
+
+def _fitted(path: str, kept: Any, value: Array) -> Array:
+    if value.shape != kept.shape:
+        raise ValueError(f"{path} has shape {kept.shape}; the state has {value.shape}.")
+    if value.dtype.kind not in ("iuf" if kept.dtype.kind == "f" else "iu"):
+        raise TypeError(f"{path} has dtype {kept.dtype}; the state has {value.dtype}, which is not of that kind.")
+    with np.errstate(over="ignore"):
+        array = value.astype(kept.dtype, copy=False)
+    if not np.can_cast(value.dtype, kept.dtype) and np.any(np.isinf(array) & np.isfinite(value)):
+        raise ValueError(f"{path} has dtype {kept.dtype}; the state has numbers too large for it.")
+    return array
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import numpy as np
 from chainrule.autograd import Tensor
 from chainrule.autograd.tensor import Array, value_of
 from chainrule.nn.checks import check_number
-from chainrule.nn.module import Module, Parameter, check_fits
+from chainrule.nn.module import Module, Parameter, fitted
 
 BLOCK = 16 * 1024  # numbers at a time, so that all that a step reads and writes of them stays in the processor's cache
 
@@ -76,17 +76,27 @@ class Optimizer:
         """Change every parameter that has a gradient; the others stay as they are, and so does what is kept of them.
 
         The parameters get new arrays: a graph that holds the old ones keeps them as they were.
+
+        Raises:
+            ValueError, TypeError: for a gradient of another shape or dtype than its parameter; nothing is changed then.
         """
-        for flat in self._flats:
-            stretches = flat.begin(self.steps)
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                _check_gradient(parameter)
+        begun = [(flat, flat.begin(self.steps)) for flat in self._flats]
+        for flat, stretches in begun:
             for start, stop, gradient, step, matrix in stretches:
                 for i in range(start, stop, BLOCK):
                     j = min(i + BLOCK, stop)
                     state = [kept[i:j] for kept in flat.state]
                     g, spare = gradient[i - start : j - start], flat.spare[: j - i]
                     self.update(flat.new[i:j], flat.old[i:j], g, state, spare, step, matrix)
+        for flat, stretches in begun:  # only now, so that an error in the midst leaves the parameters as they were
             if stretches:
                 flat.finish()
+        self.steps = [
+            count + (parameter.grad is not None) for count, parameter in zip(self.steps, self.parameters, strict=True)
+        ]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -120,13 +130,16 @@ class Optimizer:
 
         Raises:
             KeyError: names that are missing, or that this optimiser does not have.
-            ValueError: an array of another shape than its parameter.
+            ValueError: an array of another shape than its parameter, numbers too large for its dtype, negative steps.
+            TypeError: what is not real numbers, steps that are not whole.
         """
         own = {"step": np.array(self.steps), **self._kept()}
-        check_fits(type(self).__name__, own, state)
-        self.steps = [int(step) for step in state["step"]]
-        for name, array in self._kept().items():
-            array[...] = state[name]
+        new = fitted(type(self).__name__, own, state)
+        if (new["step"] < 0).any():
+            raise ValueError(f"step says how often each parameter was changed, from 0; the state has {new['step'].min()}.")
+        self.steps = new.pop("step").tolist()
+        for name, array in new.items():
+            own[name][...] = array
 
 
 class SGD(Optimizer):
@@ -249,9 +262,8 @@ class _Flat:
             if parameter.grad is None:
                 idle.append(place)
                 continue
-            steps[number] += 1
             gradient = value_of(parameter.grad).ravel()
-            start, stop, kind = place.start, place.stop, (steps[number], parameter.ndim >= 2)
+            start, stop, kind = place.start, place.stop, (steps[number] + 1, parameter.ndim >= 2)
             if gradient.size < BLOCK or gradient.dtype != self.g.dtype:
                 self.g[place] = gradient
                 if stretches and stretches[-1][1] == start and stretches[-1][3:] == kind and stretches[-1][2].base is self.g:
@@ -299,7 +311,11 @@ def clip_grad_norm(parameters: Iterable[Parameter], max_norm: float) -> float:
 
 def grad_norm(parameters: Iterable[Parameter]) -> float:
     """‖g‖ = √(Σ g²) over the gradients of all parameters. Raises FloatingPointError if one is not finite."""
-    gradients = {parameter: value_of(parameter.grad) for parameter in parameters if parameter.grad is not None}
+    gradients = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            _check_gradient(parameter)
+            gradients[parameter] = value_of(parameter.grad)
     squares = sum(float(np.vdot(g, g)) for g in map(_at_least_float32, gradients.values()))
     if 1e-30 < squares < inf:
         return sqrt(squares)
@@ -316,8 +332,19 @@ def _at_least_float32(g: Array) -> Array:
     return g.astype(np.float32) if g.dtype == np.float16 else g
 
 
+def _check_gradient(parameter: Parameter) -> None:
+    """Raise TypeError or ValueError unless the gradient is like the data: it would be cut, or repeated, to fit."""
+    g = value_of(parameter.grad)
+    if not isinstance(g, (np.ndarray, np.generic)) or g.dtype != parameter.dtype:
+        found = getattr(g, "dtype", type(g))
+        raise TypeError(f"The gradient of {parameter.path} has its dtype, {parameter.dtype}; got {found}.")
+    if g.shape != parameter.shape:
+        raise ValueError(f"The gradient of {parameter.path} has its shape, {parameter.shape}; got {g.shape}.")
+
+
 def scale_gradients(parameters: Iterable[Parameter], factor: float) -> None:
     """Multiply all gradients by a number, in place: 1/n after `backward()` of n equal parts of a batch makes their mean."""
+    check_number("The factor", factor, -inf, ends="()")
     for parameter in each_once(parameters, "scale_gradients"):
         if parameter.grad is not None:
             parameter.grad *= factor

@@ -148,6 +148,55 @@ def test_a_state_that_does_not_fit_changes_nothing():
         assert_array_equal(value, original[path])
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (["x", "y"], TypeError, r"scale2 has dtype float32; the state has <U1"),
+        ([1j, 2.0], TypeError, "scale2 has dtype float32; the state has complex128"),
+        ([None, 1.0], TypeError, "scale2 has dtype float32; the state has object"),
+        ([True, False], TypeError, "scale2 has dtype float32; the state has bool"),
+        ([1e300, 1.0], ValueError, "scale2 has dtype float32; the state has numbers too large for it"),
+        ([-1e39, 1.0], ValueError, "too large"),
+    ],
+    ids=str,
+)
+def test_a_state_of_other_kinds_changes_nothing(value, error, message):
+    """The last entry is the wrong one: those before it stay, too."""
+    net = Net()
+    net.scale2 = nn.Parameter(np.zeros(2, np.float32))
+    original = net.state_dict()
+    with pytest.raises(error, match=message):
+        net.load_state_dict({path: kept + 1 for path, kept in original.items()} | {"scale2": value})
+    for path, kept in net.state_dict().items():
+        assert_array_equal(kept, original[path])
+
+
+def test_a_state_may_hold_other_real_numbers():
+    """Infinity and NaN are what they were; integers and lists are as good as floats of the dtype."""
+    net = Net()
+    net.scale2 = nn.Parameter(np.zeros(3, np.float32))
+    net.load_state_dict(net.state_dict() | {"scale2": [np.inf, np.nan, 1e-300], "scale": 3, "pair.0": Tensor([5.0])})
+    assert_array_equal(net.scale2.data, np.array([np.inf, np.nan, 0], np.float32))
+    assert (net.scale.item(), net.pair[0].item()) == (3.0, 5.0)
+    assert net.scale2.dtype == np.float32
+
+
+def test_a_module_is_not_part_of_itself():
+    net, other = Net(), Net()
+    names = [path for path, _ in net.named_modules()]
+    for wrong in (net, [net], (Linear(), net)):
+        with pytest.raises(ValueError, match=r"A module is not part of itself: Net\.again"):
+            net.again = wrong
+    other.inside = net
+    with pytest.raises(ValueError, match="not part of itself"):
+        net.around = other
+    assert [path for path, _ in net.named_modules()] == names
+    assert net(np.ones((1, 2))).size == 1
+    net.blocks.append(net)
+    with pytest.raises(ValueError, match=r"Net is inside of itself, as blocks\.2"):
+        net.parameters()
+
+
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
 def test_copies_are_independent_and_alike(twin_of):
     net = Net()

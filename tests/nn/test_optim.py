@@ -370,6 +370,87 @@ def test_a_state_that_does_not_fit_changes_nothing():
     assert optimizer.steps == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"v.b": ["x"]}, TypeError, r"v\.b has dtype float64; the state has <U1"),
+        ({"v.b": [1j]}, TypeError, r"v\.b has dtype float64; the state has complex128"),
+        ({"m.h": [1e300]}, ValueError, r"m\.h has dtype float32; the state has numbers too large"),
+        ({"step": [1.5, 2.0, 3.0]}, TypeError, "step has dtype int64; the state has float64"),
+        ({"step": [1, 2, -3]}, ValueError, "how often each parameter was changed, from 0; the state has -3"),
+    ],
+    ids=str,
+)
+def test_a_state_of_other_kinds_changes_nothing(change, error, message):
+    parameters = [nn.Parameter([1.0], name="w"), nn.Parameter([1.0], name="b"), nn.Parameter(np.ones(1, np.float16), name="h")]
+    optimizer = nn.Adam(parameters)
+    before = optimizer.state_dict()
+    with pytest.raises(error, match=message):
+        optimizer.load_state_dict({name: array + 1 for name, array in before.items()} | change)
+    for name, array in optimizer.state_dict().items():
+        assert_array_equal(array, before[name])
+
+
+# What a gradient must be like
+
+UNLIKE = [
+    (np.ones(1), ValueError, r"The gradient of b has its shape, \(2,\); got \(1,\)"),
+    (np.ones(3), ValueError, r"got \(3,\)"),
+    (np.ones((2, 1)), ValueError, r"got \(2, 1\)"),
+    (np.float64(1), ValueError, r"got \(\)"),
+    (1.0, TypeError, "The gradient of b has its dtype, float64; got <class 'float'>"),
+    ([1.0, 1.0], TypeError, "got <class 'list'>"),
+    (np.ones(2, np.float32), TypeError, "got float32"),
+    (np.ones(2, complex), TypeError, "got complex128"),
+    (np.ones(2, int), TypeError, "got int64"),
+]
+
+
+@each_optimizer
+@pytest.mark.parametrize(("gradient", "error", "message"), UNLIKE, ids=lambda x: str(x) if isinstance(x, np.ndarray) else None)
+def test_a_gradient_unlike_its_parameter_changes_nothing(make, gradient, error, message):
+    """Nor does it change what is kept, the counts of steps, or parameters of another dtype, which take their step apart."""
+    parameters = [
+        nn.Parameter([1.0, 2.0], name="a"),
+        nn.Parameter(np.ones(2, np.float32), name="f"),
+        nn.Parameter([1.0, 2.0], name="b"),
+    ]
+    optimizer = make(parameters)
+    for parameter in parameters:
+        parameter.grad = np.ones(2, parameter.dtype)
+    optimizer.step()
+    state, values = optimizer.state_dict(), [parameter.data.copy() for parameter in parameters]
+    parameters[2].grad = gradient
+    with pytest.raises(error, match=message):
+        optimizer.step()
+    with pytest.raises(error, match=message):
+        nn.clip_grad_norm(parameters, 1.0)
+    assert optimizer.steps == [1, 1, 1]
+    for name, array in optimizer.state_dict().items():
+        assert_array_equal(array, state[name])
+    for parameter, value in zip(parameters, values, strict=True):
+        assert_array_equal(parameter.data, value)
+    assert_array_equal(parameters[0].grad, 1)  # not scaled
+
+
+def test_a_step_that_is_broken_off_moves_no_parameter_and_no_count():
+    class Breaks(nn.SGD):
+        def update(self, new, old, g, state, spare, step, matrix):
+            super().update(new, old, g, state, spare, step, matrix)
+            if old.dtype == np.float32:
+                raise KeyboardInterrupt
+
+    a, f = nn.Parameter([1.0]), nn.Parameter(np.ones(1, np.float32))
+    a.grad, f.grad = np.ones(1), np.ones(1, np.float32)
+    optimizer = Breaks([a, f], lr=0.5)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert (a.item(), f.item(), optimizer.steps) == (1.0, 1.0, [0, 0])
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert (a.item(), f.item(), optimizer.steps) == (1.0, 1.0, [0, 0])
+
+
 # Gradients: clipping and scaling
 
 
