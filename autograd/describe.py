@@ -34,7 +34,7 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     Where `node` is `output`, the end of the graph, ∂L/∂output is 1 and is left out: `∂L/∂logits = p - 1[target]`.
     """
     primitive = node.primitive
-    if primitive is None or not (formula := primitive.formula(position)):
+    if primitive is None or not (formula := primitive.formula(position, options_of(node))):
         return ""
     fields: dict[str, Any] = {key: _option_text(value) for key, value in options_of(node).items()}
     if primitive.variadic:

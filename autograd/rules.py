@@ -45,7 +45,8 @@ class Primitive:
         input_names: what the formulas call the inputs. `variadic` primitives take any number of one kind.
         rules: by input position, the rule or None where there is no derivative (a mask, an index).
         joint: one rule for all inputs at once, returning a sequence of contributions; used instead of `rules` where given.
-        formulas: by input position, the rule as a line of text with {y} and the input names in braces.
+        formulas: by input position, the rule as a line of text with {y} and the input names in braces; where the options
+            change it, a function of them that gives the line.
         definition: the same operation in simpler ones; None unless fused.
         tangent: of a fused primitive, a kernel for forward mode; without it the tangents go through the definition.
         elementwise: output entry i depends on entry i of the (broadcast) inputs only. Its rules may return the
@@ -82,7 +83,7 @@ class Primitive:
         self.arity = -1 if self.variadic else len(inputs)
         self.rules: list[Function | None] = [None] * len(inputs)
         self.joint: Function | None = None
-        self.formulas: dict[int, str] = {}
+        self.formulas: dict[int, str | Function] = {}
         self.definition: Function | None = None
         self.tangent: Function | None = None
         self.elementwise = elementwise
@@ -102,7 +103,7 @@ class Primitive:
 
     # Declaring
 
-    def rule(self, input_name: str, formula: str) -> Callable[[Function], Function]:
+    def rule(self, input_name: str, formula: str | Function) -> Callable[[Function], Function]:
         """Decorator: the function is the rule for this input, and `formula` says it as a line of mathematics."""
         position = self._position(input_name)
 
@@ -113,7 +114,7 @@ class Primitive:
 
         return declare
 
-    def joint_rule(self, formulas: Mapping[str, str]) -> Callable[[Function], Function]:
+    def joint_rule(self, formulas: Mapping[str, str | Function]) -> Callable[[Function], Function]:
         """Decorator: the function returns the contributions to all inputs at once (None where there is none)."""
 
         def declare(function: Function) -> Function:
@@ -271,9 +272,10 @@ class Primitive:
         """What the formulas call the input at this position."""
         return f"{self.input_names[0]}[{position}]" if self.variadic else self.input_names[position]
 
-    def formula(self, position: int) -> str:
+    def formula(self, position: int, options: Mapping[str, Any]) -> str:
         """The rule for this input as text, with {y} and input names to fill in; empty if there is none."""
-        return self.formulas.get(0 if self.variadic else position, "")
+        formula = self.formulas.get(0 if self.variadic else position, "")
+        return formula if isinstance(formula, str) else str(formula(**options))
 
 
 IGNORABLE: dict[str, Any] = {"where": True, "casting": "same_kind", "order": "K", "subok": True}  # the defaults of ufuncs

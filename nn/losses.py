@@ -9,24 +9,21 @@ import numpy as np
 
 from chainrule.autograd import Tensor, primitive, stop_gradient
 from chainrule.autograd.tensor import OBJECTS
-from chainrule.nn.kernels import row_blocks
+from chainrule.nn.checks import check_number
+from chainrule.nn.kernels import row_blocks, working_dtype
 
 
-class _Formula(str):
+def _formula(
+    ignore_index: int | None = None, loss_mask: Any = None, label_smoothing: float = 0.0, reduction: str = "mean"
+) -> str:
     """The rule for the logits as text. What stands for q, and what the sum is divided by, depends on the options."""
-
-    __slots__ = ()
-
-    def format_map(self, fields: Any) -> str:
-        smoothed = fields.get("label_smoothing", "0") != "0"
-        some = fields.get("ignore_index", "None") != "None" or fields.get("loss_mask", "None") != "None"
-        q = "q" if smoothed else "1[target]"
-        text = f"∂L/∂{{logits}} = (p - {q}) · ∂L/∂{{y}}"
-        if fields.get("reduction", "mean") == "mean":
-            text += " / {target.size}" if not some else " / valid targets"
-        if smoothed:
-            text += ",  q = (1 - {label_smoothing}) · 1[target] + {label_smoothing} / classes"
-        return text.format_map(fields)
+    q = "q" if label_smoothing else "1[target]"
+    text = f"∂L/∂{{logits}} = (p - {q}) · ∂L/∂{{y}}"
+    if reduction == "mean":
+        text += " / {target.size}" if ignore_index is None and loss_mask is None else " / valid targets"
+    if label_smoothing:
+        text += ",  q = (1 - {label_smoothing}) · 1[target] + {label_smoothing} / classes"
+    return text
 
 
 @primitive(saves=True)
@@ -42,21 +39,23 @@ def cross_entropy(
     """L = mean over the valid positions of -Σ_c q_c ln p_c, with p = softmax(logits) (notes 11.1, 11.7, 15.2).
 
     q is 1 at the target and 0 elsewhere: a position's loss is -ln p[target]. With label smoothing ε every class gets a
-    share of it: q = (1 - ε) 1[target] + ε / classes (Szegedy et al. 2016, section 7). Finite for any finite logits.
+    share of it: q = (1 - ε) 1[target] + ε / classes (Szegedy et al. 2016, section 7). Finite for any finite logits. Computed
+    in float32 at least, however many targets there are; integers as logits count as float64.
 
     Args:
-        logits: (…, classes) floating. target: (…) integers, the index of the right class.
+        logits: (…, classes), with one class at least. target: (…) integers, the index of the right class.
         ignore_index: a target that means "none": such positions are not valid.
         loss_mask: boolean (…), False where a position is not valid. It is not the attention mask: when only a reply is
             scored, its positions still read the question.
         reduction: "mean" over the valid positions, "sum", or "none": the losses (…). Where a position is not valid, loss
             and gradient are 0.
     Raises:
-        TypeError: for targets that are not integers, or a mask that is not boolean.
+        TypeError: for targets (or an ignore_index) that are not integers, or a mask that is not boolean.
         ValueError: for other shapes, valid targets outside 0..classes-1, a mean over no position, ε outside [0, 1].
     """
     target, valid, count = _checked(logits, target, ignore_index, loss_mask, label_smoothing, reduction)
-    rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))  # (n, classes)
+    dtype, working = working_dtype(logits)
+    rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]), working)  # (n, classes)
     firsts = np.arange(0, rows.size, rows.shape[-1])  # where each row starts, in all numbers one after the other
     at_target = firsts + target.ravel()
     e, (top, total, average) = np.empty_like(rows), np.empty((3, len(rows)), rows.dtype)
@@ -66,27 +65,29 @@ def cross_entropy(
         shifted = np.subtract(x, top[block, None], out=e[block])
         if label_smoothing:
             average[block] = np.mean(shifted, axis=-1)
-        total[block] = _row_sums(np.exp(shifted, out=shifted))
+        total[block] = np.exp(shifted, out=shifted) @ np.ones(rows.shape[-1], working)  # BLAS sums rows faster
     score = rows.ravel()[at_target] - top  # (n,)
     if label_smoothing:
         score = (1 - label_smoothing) * score + label_smoothing * average
     losses = (np.log(total) - score).reshape(target.shape)
     if valid is not None:
         losses = np.where(valid, losses, 0)
-    return losses if reduction == "none" else np.sum(losses / count), (at_target, valid, count, e, total)
+    y = losses if reduction == "none" else np.sum(losses / count)
+    return y.astype(dtype, copy=False), (at_target, valid, count, e, total)
 
 
-@cross_entropy.rule("logits", _Formula("∂L/∂{logits} = (p - q) · ∂L/∂{y} / count"))
+@cross_entropy.rule("logits", _formula)
 def cross_entropy_wrt_logits(
     g: Any, y: Any, logits: Any, target: Any, *, label_smoothing: float = 0.0, saved: Any, **options: Any
 ) -> Any:
     at_target, valid, count, e, total = saved
+    g = g.astype(e.dtype, copy=False)
     g = (g / count if valid is None else np.where(valid, g / count, 0)).ravel()  # (n,), or (1,) for all positions
     slope = e * (g / total)[:, None]  # p · g, (n, classes)
     slope.ravel()[at_target] -= (1 - label_smoothing) * g
     if label_smoothing:
         slope -= label_smoothing / logits.shape[-1] * g[:, None]
-    return slope.reshape(logits.shape)
+    return slope.reshape(logits.shape).astype(y.dtype, copy=False)
 
 
 @cross_entropy.defined_by
@@ -100,35 +101,38 @@ def cross_entropy_definition(
     reduction: str = "mean",
 ) -> Any:
     target, valid, _ = _checked(logits, target, ignore_index, loss_mask, label_smoothing, reduction)
-    shifted = logits - np.max(stop_gradient(logits), axis=-1, keepdims=True)
+    wide = _wide(logits)
+    shifted = wide - np.max(stop_gradient(wide), axis=-1, keepdims=True)
     log_sum = np.log(np.sum(np.exp(shifted), axis=-1))
     at_target = shifted[(*np.indices(target.shape, sparse=True), target)]
     if label_smoothing:
         at_target = (1 - label_smoothing) * at_target + label_smoothing * np.mean(shifted, axis=-1)
     losses = log_sum - at_target
     if reduction == "none":
-        return losses if valid is None else np.where(valid, losses, 0.0)
+        return _narrow(losses if valid is None else np.where(valid, losses, 0.0), logits)
     losses = losses if valid is None else losses[valid]
-    return np.mean(losses) if reduction == "mean" else np.sum(losses)
+    return _narrow(np.mean(losses) if reduction == "mean" else np.sum(losses), logits)
 
 
 def _checked(
     logits: Any, target: Any, ignore_index: int | None, loss_mask: Any, label_smoothing: float, reduction: str
 ) -> tuple[Any, Any, int]:
     """The targets, 0 where not valid; which are (None: all); and what the sum of the losses is divided by."""
-    target = np.asarray(target)
+    target, shape = np.asarray(target), np.shape(logits)
+    if not shape or shape[-1] == 0:
+        raise ValueError(f"Logits are scores of classes, (…, classes), one at least; got logits {shape}.")
     if target.dtype.kind not in "iu":
         raise TypeError(f"Targets are integers, the index of the right class; got dtype {target.dtype}.")
-    if target.shape != logits.shape[:-1]:
+    if target.shape != shape[:-1]:
         raise ValueError(
-            f"Logits (…, classes) need targets (…); got logits {logits.shape} and targets {target.shape}: "
-            f"expected {logits.shape[:-1]}."
+            f"Logits (…, classes) need targets (…); got logits {shape} and targets {target.shape}: expected {shape[:-1]}."
         )
     _check_reduction(reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"Label smoothing is a share between 0 and 1; got {label_smoothing}.")
+    check_number("label_smoothing", label_smoothing, high=1, ends="[]")
     valid = None
     if ignore_index is not None:
+        if not isinstance(ignore_index, (int, np.integer)):
+            raise TypeError(f"ignore_index is a target, an integer; got {ignore_index!r}.")
         valid = target != ignore_index
     if loss_mask is not None:
         loss_mask = np.asarray(loss_mask)
@@ -145,14 +149,9 @@ def _checked(
             "The mean loss over no target is undefined; "
             + ("got empty targets." if valid is None else "every target is ignored or masked.")
         )
-    if target.size and (target.min() < 0 or target.max() >= logits.shape[-1]):
-        raise ValueError(f"Targets must lie in 0..{logits.shape[-1] - 1}; got {target.min()}..{target.max()}.")
-    return target, valid, count if reduction == "mean" else 1
-
-
-def _row_sums(rows: Any) -> Any:
-    """Σ over the last axis: by BLAS, except in float16, which it does not have."""
-    return np.sum(rows, axis=-1) if rows.dtype == np.float16 else rows @ np.ones(rows.shape[-1], rows.dtype)
+    if target.size and (target.min() < 0 or target.max() >= shape[-1]):
+        raise ValueError(f"Targets must lie in 0..{shape[-1] - 1}; got {target.min()}..{target.max()}.")
+    return target.astype(np.intp, copy=False), valid, count if reduction == "mean" else 1
 
 
 def squared_cost(a: Any, y: Any) -> Any:
@@ -161,13 +160,14 @@ def squared_cost(a: Any, y: Any) -> Any:
     a, y (…, outputs) of the same shape. All axes but the last count examples; (outputs,) is a single one.
     Raises ValueError for shapes that differ (broadcasting would hold every output against every y), or no example.
     """
+    outputs, a = a, _wide(a)
     y = _constant_like(a, y)
     if np.shape(a) != np.shape(y):
         raise ValueError(f"Outputs and what they should be have the same shape; got {np.shape(a)} and {np.shape(y)}.")
     examples = prod(np.shape(a)[:-1])
     if examples == 0:
         raise ValueError(f"The mean cost over no example is undefined; got shape {np.shape(a)}.")
-    return np.sum((a - y) ** 2) / examples
+    return _narrow(np.sum((a - y) ** 2) / examples, outputs)
 
 
 def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -> Any:
@@ -176,10 +176,11 @@ def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -
     Computed as t ln(1 + e⁻ᶻ) + (1 - t) ln(1 + eᶻ), which is finite for any finite z and loses no digits.
 
     Args:
-        logits: any shape, floating. target: the same shape, in [0, 1]. reduction: "mean", "sum" or "none".
+        logits: any shape. target: the same shape, in [0, 1]. reduction: "mean", "sum" or "none".
     Raises:
         ValueError: for shapes that differ, targets outside [0, 1], a mean over nothing.
     """
+    outputs, logits = logits, _wide(logits)
     target = _constant_like(logits, target)
     t = np.asarray(stop_gradient(target))
     if np.shape(logits) != t.shape:
@@ -190,7 +191,7 @@ def binary_cross_entropy(logits: Any, target: Any, *, reduction: str = "mean") -
     if reduction == "mean" and t.size == 0:
         raise ValueError("The mean loss over no target is undefined; got empty targets.")
     losses = target * _softplus(-logits) + (1 - target) * _softplus(logits)
-    return losses if reduction == "none" else np.mean(losses) if reduction == "mean" else np.sum(losses)
+    return _narrow(losses if reduction == "none" else np.mean(losses) if reduction == "mean" else np.sum(losses), outputs)
 
 
 def negative_sampling(scores_positive: Any, scores_negative: Any) -> Any:
@@ -207,12 +208,27 @@ def negative_sampling(scores_positive: Any, scores_negative: Any) -> Any:
         )
     if np.size(scores_positive) == 0:
         raise ValueError(f"The mean loss over no example is undefined; got shape {np.shape(scores_positive)}.")
-    return np.mean(_softplus(-scores_positive) + np.sum(_softplus(scores_negative), axis=-1))
+    losses = _softplus(-_wide(scores_positive)) + np.sum(_softplus(_wide(scores_negative)), axis=-1)
+    return _narrow(np.mean(losses), scores_positive)
 
 
 def _softplus(x: Any) -> Any:
     """ln(1 + eˣ) = -ln σ(-x), without overflow."""
     return np.logaddexp(0, x)
+
+
+def _wide(x: Any) -> Any:
+    """x to compute a loss from: float16 as float32, whose range a sum or a count does not leave; integers as float64."""
+    if not hasattr(x, "dtype"):
+        x = np.asarray(x)
+    if x.dtype.kind not in "iubfcO":
+        raise TypeError(f"A loss is made of numbers; got dtype {x.dtype}.")
+    return x.astype(float) if x.dtype.kind in "iub" else x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def _narrow(loss: Any, outputs: Any) -> Any:
+    """The loss in the dtype of the outputs that it is of, where these are float16."""
+    return loss.astype(np.float16) if getattr(outputs, "dtype", None) == np.float16 else loss
 
 
 def _constant_like(x: Any, y: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd import primitive, stop_gradient
-from chainrule.nn.kernels import BLOCK, row_blocks
+from chainrule.nn.kernels import BLOCK, row_blocks, working_dtype
 
 # A sum of exponentials is usual if it lies between this and its inverse.
 LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
@@ -33,10 +33,15 @@ def checked_mask(mask: Any, shape: tuple[int, ...]) -> Any:
 def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     """a_j = e^(s_j) / Σ_k e^(s_k) along `axis` (notes 3.3, 15.1).
 
-    S of any shape and floating dtype; the result has the same. Where the boolean `mask` (broadcast to S) is False, a_j is
-    exactly 0 and s_j gets gradient 0; a slice with no True gives zeros. Raises TypeError for a mask that is not boolean.
+    S of any shape and dtype; the result has the same, float64 for integers. Where the boolean `mask` (broadcast to S) is
+    False, a_j is exactly 0 and s_j gets gradient 0; a slice with no True gives zeros. Raises TypeError for a mask that is not
+    boolean.
     """
     mask = checked_mask(mask, np.shape(S))
+    S = np.asarray(S)
+    dtype, working = working_dtype(S)
+    if S.dtype != working:  # integers; and float16, in which a sum of many is infinite
+        return softmax.forward(S.astype(working), mask, axis=axis).astype(dtype)
     if S.ndim == 0 or axis not in (-1, S.ndim - 1):
         return softmax_of_any_scores(S, mask, axis)
     if S.nbytes <= 2 * BLOCK or S.shape[-1] == 0:

@@ -135,6 +135,28 @@ def test_a_row_that_reads_nothing(opened):
             assert_array_equal(g, 0)
 
 
+def test_softmax_of_integers_and_of_a_number():
+    """As of float64, along any axis; of one score it is 1."""
+    for scores in (
+        [[1, 2, 0], [3, 0, 7]],
+        np.array([[1, 2, 0], [3, 0, 7]], np.int8),
+        Tensor([[1, 2, 0], [3, 0, 7]], dtype=int),
+    ):
+        for axis in (0, -1):
+            a = nn.softmax(scores, axis=axis)
+            assert a.dtype == np.float64
+            assert_allclose(np.asarray(a), nn.softmax(np.array([[1.0, 2, 0], [3, 0, 7]]), axis=axis), rtol=1e-15)
+    assert nn.softmax(2.0) == 1
+    assert_allclose(nn.softmax([True, False]), nn.softmax(np.array([1.0, 0.0])), rtol=1e-15)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_softmax_of_many_in_float16(axis):
+    a = nn.softmax(np.zeros((70_000, 2) if axis == 0 else (2, 70_000), np.float16), axis=axis)
+    assert a.dtype == np.float16
+    assert_array_equal(a, np.float16(1 / 70_000))
+
+
 def test_mask_errors():
     S = leaf(np.zeros((2, 3)))
     for call in [nn.softmax, nn.softmax.definition]:

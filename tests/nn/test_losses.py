@@ -179,12 +179,112 @@ def test_cross_entropy_options_errors():
             call(logits, [0, 1], loss_mask=[1, 0])
         with pytest.raises(ValueError, match=r"A loss mask has the shape \(2,\) of the targets; got \(1,\)"):
             call(logits, [0, 1], loss_mask=[True])
-        with pytest.raises(ValueError, match=r"Label smoothing is a share between 0 and 1; got 1\.5"):
+        with pytest.raises(ValueError, match=r"label_smoothing is a number in \[0, 1\]; got 1\.5"):
             call(logits, [0, 1], label_smoothing=1.5)
         with pytest.raises(ValueError, match=r'The reduction is "mean", "sum" or "none"; got \'max\''):
             call(logits, [0, 1], reduction="max")
         assert call(logits, [5, 5], ignore_index=5, reduction="sum").item() == 0
         assert_array_equal(call(logits, [5, 5], ignore_index=5, reduction="none").data, [0, 0])
+
+
+def test_logits_and_targets_that_are_none():
+    for call in [nn.cross_entropy, nn.cross_entropy.definition]:
+        for logits in (np.zeros((2, 0)), np.zeros((0, 0)), np.zeros(()), np.float64(3)):
+            with pytest.raises(ValueError, match=r"Logits are scores of classes, \(…, classes\), one at least; got logits"):
+                call(logits, np.zeros(np.shape(logits)[:-1], int), reduction="sum")
+        with pytest.raises(ValueError, match=r"Targets must lie in 0\.\.2; got 0\.\.18446744073709551615"):
+            call(np.zeros((2, 3)), np.array([0, 2**64 - 1], np.uint64))
+        for wrong in (1.5, "none", [1]):
+            with pytest.raises(TypeError, match="ignore_index is a target, an integer; got"):
+                call(np.zeros((2, 3)), [0, 1], ignore_index=wrong)
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int16])
+def test_integers_as_targets_and_as_logits(opened, dtype):
+    logits, target = [[1, 3, 0], [2, 0, 1]], np.array([1, 2], dtype)
+    wanted = nn.cross_entropy(np.array(logits, float), [1, 2])
+    with open_fused(opened):
+        x = leaf(np.array(logits, float))
+        loss = nn.cross_entropy(x, target)
+        assert_allclose(loss.data, wanted, rtol=1e-15)
+        assert_array_equal(gradients(loss, [x])[0], grad(nn.cross_entropy)(x.data, [1, 2]))
+        for ints in (logits, np.array(logits, dtype), Tensor(np.array(logits, dtype))):
+            loss = nn.cross_entropy(ints, target, ignore_index=-100)
+            assert loss.dtype == np.float64
+            assert_allclose(np.asarray(loss), wanted, rtol=1e-15)
+
+
+# float16: what the outputs fit into, sums and counts of them may not
+
+
+MANY = 70_000  # float16 ends at 65,504
+HALF = np.random.default_rng(2).standard_normal((MANY, 3)).astype(np.float16)
+
+
+def same_as_in_float64(loss, *arrays):
+    """A loss of float16 arrays, and its gradients, are those of the same numbers in float64, rounded to float16."""
+    leaves = [leaf(x) for x in arrays]
+    wide = [leaf(x.astype(float)) for x in arrays]
+    found, wanted = loss(*leaves), loss(*wide)
+    assert found.dtype == np.float16
+    assert_allclose(found.data, wanted.data, rtol=1e-3)
+    for g, right in zip(gradients(found, leaves), gradients(wanted, wide), strict=True):
+        assert g.dtype == np.float16
+        assert_allclose(g, right, rtol=2e-3, atol=6e-8)  # 6e-8: the least positive float16
+        assert np.any(g)
+
+
+@both
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"label_smoothing": 0.1}, {"loss_mask": np.arange(MANY) % 50 != 0}, {"ignore_index": 1}, {"reduction": "none"}],
+    ids=str,
+)
+def test_many_targets_in_float16(opened, options):
+    target = np.arange(MANY) % 3 if "ignore_index" not in options else np.where(np.arange(MANY) % 100 == 0, 1, 2)
+
+    def loss(x):
+        y = nn.cross_entropy(x, target, **options)
+        return y if y.ndim == 0 else y[17]
+
+    with open_fused(opened):
+        same_as_in_float64(loss, HALF)
+
+
+@both
+def test_many_classes_in_float16(opened):
+    logits = np.full((2, MANY), 3, np.float16)
+    with open_fused(opened):
+        same_as_in_float64(lambda x: nn.cross_entropy(x, [0, 1], label_smoothing=0.1), logits)
+
+
+@pytest.mark.parametrize(
+    ("loss", "arrays"),
+    [
+        (lambda a: nn.squared_cost(a, np.zeros_like(HALF)), [HALF]),
+        (lambda z: nn.binary_cross_entropy(z, np.zeros(HALF.shape)), [HALF]),
+        (lambda s, t: nn.negative_sampling(s, t), [HALF[:, 0], HALF]),
+    ],
+    ids=["squared_cost", "binary_cross_entropy", "negative_sampling"],
+)
+def test_many_examples_in_float16(loss, arrays):
+    same_as_in_float64(loss, *arrays)
+
+
+def test_losses_of_integers_and_lists():
+    """In float64: bytes would go round, 0 - 16 = 240."""
+    a, y = [[0, 100], [200, 3]], [[16, 90], [250, 3]]
+    for ints in (a, np.array(a, np.uint8), np.array(a)):
+        assert nn.squared_cost(ints, np.array(y, np.uint8)) == (256 + 100 + 2500) / 2
+        assert_allclose(nn.binary_cross_entropy(ints, [[0, 1], [1, 0.5]]), (LN2 + 1.5 + np.log1p(np.exp(-3))) / 4, rtol=1e-14)
+        assert_allclose(
+            nn.negative_sampling([0, 100], np.array(a, np.uint8)),
+            nn.negative_sampling(np.array([0.0, 100.0]), np.array(a, float)),
+            rtol=1e-15,
+        )
+    with pytest.raises(TypeError, match="A loss is made of numbers; got dtype <U1"):
+        nn.squared_cost(["a"], [1.0])
 
 
 # squared_cost
