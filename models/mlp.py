@@ -94,5 +94,13 @@ def pixels(images: Any, dtype: Any = None) -> Any:
 
 
 def one_hot(labels: Any, classes: int, dtype: Any = None) -> Any:
-    """What the outputs should be: 1 at the label, else 0. labels (…) integers -> (…, classes)."""
+    """What the outputs should be: 1 at the label, else 0. labels (…) integers -> (…, classes).
+
+    Raises TypeError for labels that are not integers, ValueError for labels outside 0..classes-1.
+    """
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iu":
+        raise TypeError(f"Labels are integers, the index of the right class; got dtype {labels.dtype}.")
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"Labels lie in 0..{classes - 1}; got {labels.min()}..{labels.max()}.")
     return np.eye(classes, dtype=dtype or MODE.get().dtype)[labels]

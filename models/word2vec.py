@@ -27,6 +27,7 @@ from chainrule.models.configs import check_sizes
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
+from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.linear import embedding
 from chainrule.nn.losses import cross_entropy, negative_sampling
 from chainrule.nn.module import Module
@@ -84,11 +85,14 @@ class Word2Vec(Module):
 
     def forward(self, inputs: Any) -> Any:
         """h (B, d), by which a word is guessed: E[inputs] for skip-gram, inputs (B,); for CBOW the mean of the E of the
-        words near, inputs (B, near) with IGNORE where there is none."""
+        words near, inputs (B, near) with IGNORE where there is none. Raises ValueError for a row without any."""
         if self.config.mode == "skipgram":
             return named("h", embedding(self.E, inputs))
         inputs = np.asarray(inputs)
         there = inputs != IGNORE
+        empty = np.flatnonzero(~there.any(axis=-1))
+        if empty.size:
+            raise ValueError(f"The mean over no word is undefined: row {empty[0]} of the inputs has only IGNORE.")
         weights = (there / there.sum(axis=-1, keepdims=True)).astype(self.E.dtype)[..., None]  # (B, near, 1)
         return named("h", np.sum(embedding(self.E, np.where(there, inputs, 0)) * weights, axis=-2))
 
@@ -141,8 +145,15 @@ def training_pairs(ids: ArrayLike, window: int, mode: Mode = "skipgram") -> tupl
 
 
 def subsample(ids: ArrayLike, rng: np.random.Generator, threshold: float = 1e-3) -> Ids:
-    """The text with frequent words thinned out: a word of frequency f stays with probability √(threshold / f), at most 1."""
-    text = np.asarray(ids, np.int64)
+    """The text with frequent words thinned out: a word of frequency f stays with probability √(threshold / f), at most 1.
+
+    ids (T,). Raises ValueError for anything but one sequence of words, and a threshold that is not positive.
+    """
+    check_number("threshold", threshold, ends="()")
+    text = np.asarray(ids)
+    if text.ndim != 1 or text.dtype.kind not in "iu" or (text < 0).any():
+        raise ValueError(f"A text is of words, integers (T,) from 0; got {text.dtype} {text.shape}.")
+    text = text.astype(np.int64)
     frequency = np.bincount(text) / max(1, len(text))
     return text[rng.random(len(text)) < np.sqrt(threshold / frequency[text])]
 
@@ -150,13 +161,21 @@ def subsample(ids: ArrayLike, rng: np.random.Generator, threshold: float = 1e-3)
 class NoiseWords:
     """Random words for negative sampling: word w with probability proportional to counts[w] ** power.
 
-    counts (vocabulary,): how often each word occurs. Raises ValueError for negative counts, or none at all.
+    counts (vocabulary,): how often each word occurs. Raises ValueError for counts that are negative, not finite or all 0, and
+    for a power that is negative or not finite.
     """
 
     def __init__(self, counts: ArrayLike, power: float = 0.75) -> None:
-        counts = np.asarray(counts, float)
-        if counts.ndim != 1 or (counts < 0).any() or not counts.any():
-            raise ValueError("counts say how often each word occurs, (vocabulary,), and some word does.")
+        check_number("power", power)
+        counts = np.asarray(counts)
+        if (
+            counts.dtype.kind not in "iuf"
+            or counts.ndim != 1
+            or not np.all((counts >= 0) & (counts < np.inf))
+            or not counts.any()
+        ):
+            raise ValueError("counts say how often each word occurs, finite numbers (vocabulary,) from 0, and some word does.")
+        counts = counts.astype(float)
         weights = np.where(counts > 0, counts, 1) ** power * (counts > 0)
         self.probabilities: NDArray[np.float64] = weights / weights.sum()
         self._upto = np.cumsum(weights)
@@ -226,9 +245,13 @@ class WordVectors:
         return self.nearest(B - A + C, k, without=[a, b, c])
 
     def nearest(self, vector: ArrayLike, k: int = 10, without: Sequence[str] = ()) -> list[tuple[str, float]]:
-        """The k words nearest to a vector (d,), with their cosines."""
+        """The k words nearest to a vector (d,), with their cosines. Raises ValueError for one that is 0 or not finite."""
+        check_size("k", k, 0)
         direction = np.asarray(vector)
-        cosines = self.unit @ (direction / np.linalg.norm(direction))  # (V,)
+        length = np.linalg.norm(direction)
+        if not 0 < length < np.inf:
+            raise ValueError("A vector that is 0 or not finite has no direction, and so no cosine.")
+        cosines = self.unit @ (direction / length)  # (V,)
         cosines[[self.id(word) for word in without]] = -np.inf
         k = min(k, len(self) - len(set(without)))
         best = np.argsort(-cosines, kind="stable")[:k]

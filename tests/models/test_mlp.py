@@ -116,6 +116,13 @@ def test_pixels_and_wishes():
     assert x[1, 1] == x.sum() == 1
     assert_array_equal(one_hot([2, 0], 3), [[0, 0, 1], [1, 0, 0]])
     assert one_hot([1], 2, np.float32).dtype == np.float32
+    assert one_hot(np.zeros(0, int), 3).shape == (0, 3)
+    for wrong in ([-1], [0, 3], np.array([2**64 - 1], np.uint64)):
+        with pytest.raises(ValueError, match=r"Labels lie in 0\.\.2; got"):
+            one_hot(wrong, 3)
+    for wrong in ([1.5], [True], [1.0], ["1"]):
+        with pytest.raises(TypeError, match="Labels are integers, the index of the right class; got dtype"):
+            one_hot(wrong, 3)
 
 
 def test_the_same_seed_the_same_start():

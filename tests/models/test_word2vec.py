@@ -43,6 +43,11 @@ def test_frequent_words_are_thinned_out():
     counts = np.bincount(subsample(text, np.random.default_rng(0), threshold=1e-3), minlength=3)
     assert_allclose(counts[0], 100_000 * np.sqrt(1e-3 / (100_000 / 100_101)), rtol=0.05)
     assert_array_equal(counts[1:], [100, 1])  # at or below the threshold
+    for wrong in ([0.5, 1.5], [-1, 2], [[1, 2]]):
+        with pytest.raises(ValueError, match="A text is of words"):
+            subsample(wrong, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="threshold is a number"):
+        subsample([1, 2], np.random.default_rng(0), threshold=np.nan)
 
 
 def test_noise_is_the_unigram_to_three_quarters():
@@ -53,9 +58,11 @@ def test_noise_is_the_unigram_to_three_quarters():
     assert_allclose(np.bincount(drawn.ravel()) / 40_000, noise.probabilities, atol=0.01)
     assert not (drawn == 1).any()
     assert_array_equal(drawn, noise.draw((400, 100), np.random.default_rng(0)))
-    for wrong in ([0, 0], [1, -1], [[1]]):
-        with pytest.raises(ValueError, match="counts"):
+    for wrong in ([0, 0], [1, -1], [[1]], [1, np.nan], [np.inf, 1], ["x"], [True, False], []):
+        with pytest.raises(ValueError, match="counts say how often each word occurs, finite numbers"):
             NoiseWords(wrong)
+    with pytest.raises(ValueError, match=r"power is a number in \[0, inf\); got nan"):
+        NoiseWords([1, 2], power=np.nan)
 
 
 # Losses
@@ -103,6 +110,12 @@ def test_cbow_guesses_from_the_mean_of_those_there():
     assert_allclose(h.data, [(2 * E[1] + E[2]) / 3, E[4]], rtol=1e-14)
     (g,) = gradients(np.sum(h), [model.E])
     assert_allclose(g[:, 0], [0, 2 / 3, 1 / 3, 0, 1, 0, 0], rtol=1e-14)
+
+
+def test_cbow_does_not_guess_from_no_word():
+    model, _, _ = model_of(mode="cbow")
+    with pytest.raises(ValueError, match="The mean over no word is undefined: row 1 of the inputs has only IGNORE"):
+        model.loss([[1, IGNORE], [IGNORE, IGNORE]], [1, 2])
 
 
 def test_the_noise_must_fit():
@@ -211,6 +224,9 @@ def test_unknown_words_and_misfits(glove):
         WordVectors(["a", "a"], np.ones((2, 2)))
     with pytest.raises(ValueError, match="direction"):
         WordVectors(["a", "b"], [[1, 0], [0, 0]])
+    for vector in (np.zeros(50), np.full(50, np.nan)):
+        with pytest.raises(ValueError, match="no direction, and so no cosine"):
+            glove.nearest(vector)
     assert "king" in glove
     assert "frannce" not in glove
     assert len(glove) == 8346
