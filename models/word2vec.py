@@ -150,10 +150,10 @@ def subsample(ids: ArrayLike, rng: np.random.Generator, threshold: float = 1e-3)
     ids (T,). Raises ValueError for anything but one sequence of words, and a threshold that is not positive.
     """
     check_number("threshold", threshold, ends="()")
-    text = np.asarray(ids)
-    if text.ndim != 1 or text.dtype.kind not in "iu" or (text < 0).any():
-        raise ValueError(f"A text is of words, integers (T,) from 0; got {text.dtype} {text.shape}.")
-    text = text.astype(np.int64)
+    given = np.asarray(ids)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
+        raise ValueError(f"A text is of words, integers (T,) from 0; got {given.dtype} {given.shape}.")
+    text: Ids = given.astype(np.int64)
     frequency = np.bincount(text) / max(1, len(text))
     return text[rng.random(len(text)) < np.sqrt(threshold / frequency[text])]
 

@@ -7,6 +7,7 @@ from chainrule.nn.attention import Attention, attention, causal_mask, padding_ma
 from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.cache import KVCache
 from chainrule.nn.dropout import Dropout, dropout, reseed
+from chainrule.nn.init import manual_seed
 from chainrule.nn.linear import Embedding, Linear, embedding, linear
 from chainrule.nn.losses import binary_cross_entropy, cross_entropy, negative_sampling, squared_cost
 from chainrule.nn.module import Module, Parameter
@@ -48,6 +49,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "logsumexp",
+    "manual_seed",
     "negative_sampling",
     "padding_mask",
     "relu",

@@ -424,7 +424,7 @@ class Attention(Module):
         dropout: the rate at which entries of A are dropped in training (Vaswani et al. 2017).
         tiled: use `tiled_attention`, whose memory is linear in the length: it never holds A, of which no entry can then be
             dropped or kept.
-        seed: an integer or a Generator. std: of the normal numbers the weights begin as; biases begin as 0. out_std: of WO's,
+        seed: see `nn.init`. std: of the normal numbers the weights begin as; biases begin as 0. out_std: of WO's,
             if another.
     Raises:
         ValueError: if H does not divide d_model (and no d_head is given), or n_kv_head does not divide H; for sizes that are
@@ -446,7 +446,7 @@ class Attention(Module):
         rope: Rope | None = None,
         dropout: float = 0.0,
         tiled: bool = False,
-        seed: Seed = 0,
+        seed: Seed = None,
         std: float = 0.02,
         out_std: float | None = None,
     ) -> None:
@@ -473,7 +473,7 @@ class Attention(Module):
         self.bO = init.constant((d_model,), 0) if (bias if out_bias is None else out_bias) else None
         self.n_head, self.n_kv_head, self.d_head, self.d_value = n_head, n_kv_head, d_k, d_v
         self.causal, self.rope, self.tiled = causal, rope, tiled
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, None if seed is None else 0)
         self.keep_pattern = False
         self.pattern: Any = None
         self._check_tiled()

@@ -45,7 +45,7 @@ class FeedForward(Module):
         *,
         std: float | None = None,
         out_std: float | None = None,
-        seed: Seed = 0,
+        seed: Seed = None,
     ) -> None:
         check_activation(activation)
         check_size("d_model", d_model)

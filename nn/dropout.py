@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.nn import init
 from chainrule.nn.checks import check_number
 from chainrule.nn.module import Module
 
@@ -34,13 +35,14 @@ def dropout(x: Any, rate: float, rng: np.random.Generator) -> Any:
 class Dropout(Module):
     """`dropout(x, rate)` while training, from a random generator of its own; in evaluation mode, or at rate 0, x itself.
 
-    Two modules of the same seed drop the same entries: `reseed(model, seed)` tells all in a model apart.
+    Two modules of the same seed drop the same entries; without one, each drops others (see `nn.manual_seed`).
+    `reseed(model, seed)` tells all in a model apart.
     """
 
-    def __init__(self, rate: float, seed: int | Sequence[int] = 0) -> None:
+    def __init__(self, rate: float, seed: int | Sequence[int] | None = None) -> None:
         check_number(RATE, rate, high=1)
         self.rate = rate
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(int(init.generator(None).integers(2**63)) if seed is None else seed)
 
     def forward(self, x: Any) -> Any:
         return dropout(x, self.rate, self.rng) if self.training else x

@@ -1,4 +1,8 @@
-"""How parameters start: small random numbers, in the dtype that `default_dtype` says."""
+"""How parameters start: small random numbers, in the dtype that `default_dtype` says.
+
+A seed is an integer, which always gives the same numbers; a Generator, which goes on; or None, for the generator that all
+layers without a seed share (see `manual_seed`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ from chainrule.autograd.modes import MODE
 from chainrule.nn.checks import check_number
 from chainrule.nn.module import Parameter
 
-Seed = int | np.random.Generator
+Seed = int | np.random.Generator | None
+
+_unseeded = np.random.default_rng(0)  # what layers draw from that are made without a seed
 
 _SHAPES_ONLY: ContextVar[bool] = ContextVar("chainrule.shapes_only", default=False)
 
@@ -62,5 +68,15 @@ def uniform(shape: tuple[int, ...], bound: float, seed: Seed) -> Parameter:
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """One generator for all the parts of a model, so that no two start alike."""
-    return np.random.default_rng(seed)
+    """One generator for all the parts of a model, so that no two start alike; None: the one that `manual_seed` sets."""
+    return _unseeded if seed is None else np.random.default_rng(seed)
+
+
+def manual_seed(seed: int) -> None:
+    """Set what layers draw from that are made without a seed of their own.
+
+    It is one generator for all of them, so that no two start alike, and it starts the same in every run, so that a script
+    repeats itself. Threads share it: which of them draws first is then chance, unless their layers have seeds.
+    """
+    global _unseeded
+    _unseeded = np.random.default_rng(seed)

@@ -78,9 +78,10 @@ class Linear(Module):
 
     Args:
         bias: False leaves out b. std: of the draws W starts from; 1/√d_in if not given, so that y has about the variance of x.
+        seed: see `nn.init`.
     """
 
-    def __init__(self, d_in: int, d_out: int, bias: bool = True, *, std: float | None = None, seed: Seed = 0) -> None:
+    def __init__(self, d_in: int, d_out: int, bias: bool = True, *, std: float | None = None, seed: Seed = None) -> None:
         check_size("d_in", d_in)
         check_size("d_out", d_out)
         self.W = init.normal((d_in, d_out), 1 / sqrt(d_in) if std is None else std, seed)
@@ -132,7 +133,7 @@ def embedding_definition(E: Any, ids: Any) -> Any:
 class Embedding(Module):
     """A vector for every token: ids (…) -> (…, d). Its parameter is E (vocabulary, d)."""
 
-    def __init__(self, vocab_size: int, d: int, *, std: float = 0.02, seed: Seed = 0) -> None:
+    def __init__(self, vocab_size: int, d: int, *, std: float = 0.02, seed: Seed = None) -> None:
         check_size("vocab_size", vocab_size)
         check_size("d", d)
         self.E = init.normal((vocab_size, d), std, seed)

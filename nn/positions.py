@@ -39,10 +39,10 @@ class LearnedPositions(Module):
     """A trained vector P[p] for each position p < context, added to the embeddings (GPT-2, BERT).
 
     Args:
-        context: the number of positions. d: features. seed: an integer or a Generator. std: of the numbers P begins as.
+        context: the number of positions. d: features. seed: see `nn.init`. std: of the numbers P begins as.
     """
 
-    def __init__(self, context: int, d: int, *, seed: Seed = 0, std: float = 0.02) -> None:
+    def __init__(self, context: int, d: int, *, seed: Seed = None, std: float = 0.02) -> None:
         check_size("context", context)
         check_size("d", d)
         self.P = init.normal((context, d), std, seed)
