@@ -27,7 +27,7 @@ from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.dropout import Dropout, reseed
-from chainrule.nn.linear import Embedding, Linear, embedding
+from chainrule.nn.linear import Embedding, Linear, checked_ids, embedding
 from chainrule.nn.module import Module
 from chainrule.nn.norms import LayerNorm
 from chainrule.nn.positions import LearnedPositions
@@ -136,7 +136,8 @@ class BERT(Pretrained):
             segments: integers of the same shape, the segment of each token; 0 if not given.
         Raises:
             TypeError: for a mask that is not boolean.
-            ValueError: for more positions than the context, a mask of another shape, or segments where the model has none.
+            ValueError: for more positions than the context, a mask or segments of another shape, or segments where the model
+                has none.
         """
         ids = np.asarray(ids)
         check_sequences(ids)
@@ -145,7 +146,10 @@ class BERT(Pretrained):
             raise ValueError(f"The context is {self.config.context} positions; got {T}. Cut the text, or read it in parts.")
         X = embedding(self.E, ids) + self.positions(T)  # (B, T, d)
         if self.config.n_segment:
-            X = X + self.segments(np.zeros_like(ids) if segments is None else segments)
+            segments = np.zeros_like(ids) if segments is None else np.asarray(segments)
+            if segments.shape != ids.shape:
+                raise ValueError(f"Segments have the shape {ids.shape} of the ids; got {segments.shape}.")
+            X = X + self.segments(segments)
         elif segments is not None:
             raise ValueError("This BERT has no segments (n_segment=0); leave them out.")
         x = self.dropout(named("X", self.norm(X)))
@@ -193,12 +197,13 @@ def mask_tokens(
     Args:
         ids: integers (B, T) or (T,). special: ids, such as padding, that are neither chosen nor put in; mask_id is one.
     Raises:
-        ValueError: for a rate outside (0, 1].
+        TypeError: for ids that are not integers. ValueError: for a rate outside (0, 1], and a vocabulary that has no token
+            but special ones, or not these ids.
     """
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate is a share, more than 0 and at most 1; got {rate}.")
-    ids = np.asarray(ids)
-    reserved = [mask_id, *special]
+    check_number("rate", rate, 0, 1, "(]")
+    check_size("vocab_size", vocab_size)
+    ids = checked_ids(ids, vocab_size)
+    reserved = [int(token) for token in checked_ids([mask_id, *special], vocab_size)]
     free = ~np.isin(ids, reserved)
     n_free = free.sum(axis=-1, keepdims=True)
     n_chosen = np.minimum(n_free, np.maximum(1, np.rint(rate * n_free)))
@@ -206,6 +211,8 @@ def mask_tokens(
     chosen = lottery.argsort(axis=-1).argsort(axis=-1) < n_chosen  # those with the smallest numbers
     fate = rng.random(ids.shape)
     ordinary = np.setdiff1d(np.arange(vocab_size), reserved)
+    if not ordinary.size:
+        raise ValueError(f"A random token is none of the special ones; of {vocab_size} in the vocabulary, all are special.")
     inputs = np.where(chosen & (fate < 0.8), mask_id, ids)
     inputs = np.where(chosen & (fate >= 0.9), rng.choice(ordinary, ids.shape), inputs)
     return inputs, np.where(chosen, ids, IGNORE)

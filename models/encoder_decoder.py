@@ -115,6 +115,8 @@ class Side(Module):
         ids = np.asarray(ids)
         check_sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
+        if cache is not None:
+            cache.check_layers(2 * self.config.n_layer)
         start = 0 if cache is None else cache.length
         T, context = X.shape[-2], self.config.context
         if start + T > context:
@@ -174,7 +176,7 @@ class EncoderDecoder(Module):
     def decode(self, target_ids: Any, memory: Any, source_mask: Any = None, *, cache: KVCache | None = None) -> Any:
         """The logits (B, T, vocabulary) of target (B, T), given the encoder's rows (B, S, d).
 
-        With a cache, `target_ids` are the tokens after those it holds.
+        With a cache, a `KVCache` of 2 · n_layer layers, `target_ids` are the tokens after those it holds.
         """
         keys = mask_of_tokens(source_mask, memory.shape[:-1])  # (B, 1, 1, S)
         h = self.decoder(target_ids, memory, memory_mask=keys, cache=cache)  # (B, T, d)

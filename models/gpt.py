@@ -151,12 +151,14 @@ class GPT(Pretrained):
             last: only the logits (B, 1, vocabulary) of the last position, as generation needs them.
         Raises:
             TypeError: for a mask that is not boolean.
-            ValueError: for more positions than the context, and a mask of another shape.
+            ValueError: for more positions than the context, a mask of another shape, and a cache of another model's size.
         """
         config = self.config
         ids = np.asarray(ids)
         check_sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
+        if cache is not None:
+            cache.check_layers(config.n_layer)
         start = 0 if cache is None else cache.length
         T = X.shape[-2]
         if start + T > config.context:

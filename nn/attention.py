@@ -22,18 +22,20 @@ from chainrule.autograd.primitives.products import transposed
 from chainrule.autograd.tensor import frozen, value_of
 from chainrule.nn import init
 from chainrule.nn.cache import LayerCache
-from chainrule.nn.checks import check_number, check_size
+from chainrule.nn.checks import broadcasts, check_number, check_size
 from chainrule.nn.dropout import Dropout
 from chainrule.nn.init import Seed
 from chainrule.nn.kernels import working_dtype
 from chainrule.nn.linear import affine
 from chainrule.nn.module import Module
 from chainrule.nn.positions import Rope
-from chainrule.nn.softmax import broadcasts, checked_mask, softmax, softmax_kernel
+from chainrule.nn.softmax import checked_mask, softmax, softmax_kernel
 
 
 def causal_mask(queries: int, keys: int) -> Any:
     """Boolean (queries, keys): True where a query may read. The last query reads all keys, also when keys outnumber."""
+    check_size("queries", queries, 0)
+    check_size("keys", keys, 0)
     return np.tri(queries, keys, keys - queries, dtype=bool)
 
 
@@ -42,13 +44,17 @@ def padding_mask(tokens: Any, length: int | None = None) -> Any:
 
     `tokens` is either boolean (B, m) or (m,), True at tokens, False at padding, such as `ids != pad`; or integers (B,), the
     lengths of the sentences, which are followed by padding up to `length` (by default the longest). Raises TypeError for
-    anything else.
+    anything else, ValueError for lengths that are negative or more than `length`.
     """
     tokens = np.asarray(tokens)
     if tokens.dtype == bool and tokens.ndim in (1, 2):
         return tokens[..., None, None, :]
     if tokens.dtype.kind in "iu" and tokens.ndim == 1:
-        return np.arange(tokens.max(initial=0) if length is None else length) < tokens[:, None, None, None]
+        longest = int(tokens.max(initial=0))
+        length = longest if length is None else length
+        check_size("length", length, longest)
+        check_size("The shortest length", int(tokens.min(initial=0)), 0)
+        return np.arange(length) < tokens[:, None, None, None]
     raise TypeError(
         f"padding_mask takes booleans (B, m), such as ids != pad, or lengths (B,); got {tokens.dtype} {tokens.shape}."
     )
@@ -159,11 +165,22 @@ def _check_attention(Q: Any, K: Any, V: Any, mask: Any, bias: Any) -> None:
         raise ValueError(
             f"attention takes Q (…, n, d_k), K (…, m, d_k), V (…, m, d_v); got {Q.shape}, {K.shape} and {V.shape}."
         )
+    if not Q.shape[:-2] == K.shape[:-2] == V.shape[:-2]:
+        try:
+            np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
+        except ValueError:
+            shapes = f"{Q.shape}, {K.shape} and {V.shape}"
+            raise ValueError(f"The axes before the last two of Q, K, V must broadcast to each other; got {shapes}.") from None
     if mask is None and bias is None:
         return
     scores = (*np.broadcast_shapes(Q.shape[:-2], K.shape[:-2]), Q.shape[-2], K.shape[-2])
     checked_mask(mask, scores)
-    if bias is not None and not broadcasts(np.shape(bias), scores):
+    if bias is None:
+        return
+    dtype = bias.dtype if hasattr(bias, "dtype") else np.asarray(bias).dtype
+    if dtype.kind not in "iufcO":
+        raise TypeError(f"A bias is numbers, added to the scores; got dtype {dtype}. Booleans are a mask.")
+    if not broadcasts(np.shape(bias), scores):
         raise ValueError(f"A bias must broadcast to the scores' shape {scores}; got {np.shape(bias)}.")
 
 
@@ -513,8 +530,10 @@ class Attention(Module):
         """(down (d_context, d_v), up (d_v, d_model)): what the head passes on of a position x is x @ down @ up (brief B16).
 
         `down` is the head's slice of WV, `up` its slice of WO: a d×d map of rank d_v at most. (bV, if there is one, adds
-        the same to every position.)
+        the same to every position.) Raises ValueError for a head that is not there.
         """
+        if head not in range(self.n_head):
+            raise ValueError(f"Heads are counted from 0 to {self.n_head - 1}; got {head!r}.")
         d_v, of_group = self.d_value, head // (self.n_head // self.n_kv_head)
         return self.WV[:, of_group * d_v : (of_group + 1) * d_v], self.WO[head * d_v : (head + 1) * d_v]
 
@@ -527,8 +546,8 @@ class Attention(Module):
             )
         self._check_tiled()
         source = x if context is None else context
-        if x.ndim < 2 or source.ndim < 2:
-            raise ValueError(f"Attention reads rows, x (…, n, d_model); got {x.shape}.")
+        if np.ndim(x) < 2 or np.ndim(source) < 2:
+            raise ValueError(f"Attention reads rows, x (…, n, d_model); got {np.shape(x if np.ndim(x) < 2 else source)}.")
         start = 0 if cache is None or context is not None else cache.length
         Q = split_heads(affine(x, self.WQ, self.bQ), self.n_head)  # (…, H, n, d_k)
         Q = named("Q", Q if self.rope is None else self.rope(Q, start))

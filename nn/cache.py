@@ -98,6 +98,13 @@ class KVCache:
         check_size("n_layer", n_layer)
         self.layers = [LayerCache() for _ in range(n_layer)]
 
+    def check_layers(self, n_layer: int) -> None:
+        """Raise ValueError unless it has a part for each of so many layers."""
+        if len(self) != n_layer:
+            raise ValueError(
+                f"The model's cache has {n_layer} layers; got one of {len(self)}. Make it with KVCache({n_layer})."
+            )
+
     def __getitem__(self, layer: int) -> LayerCache:
         return self.layers[layer]
 

@@ -1,4 +1,4 @@
-"""What layers, optimisers and configurations ask of their numbers. All raise ValueError with the name and what came."""
+"""What layers, optimisers and configurations ask of their numbers; a check raises ValueError, with the name and what came."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def check_size(name: str, value: Any, least: int = 1) -> None:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
         kind = "a positive whole number" if least == 1 else f"a whole number, at least {least}"
         raise ValueError(f"{name} is {kind}; got {came(value)}.")
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether an array of the one shape broadcasts to the other, which stays as it is."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False))
 
 
 def came(value: Any) -> str:

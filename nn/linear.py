@@ -69,8 +69,12 @@ def linear_definition(x: Any, W: Any, b: Any) -> Any:
 
 
 def affine(x: Any, W: Any, b: Any) -> Any:
-    """x W + b, or x W where b is None."""
-    return x @ W if b is None else linear(x, W, b)
+    """x W + b, or x W where b is None. Raises ValueError for shapes that do not fit."""
+    if b is not None:
+        return linear(x, W, b)
+    if np.shape(x)[-1:] != W.shape[:1]:
+        raise ValueError(f"A linear map takes x (…, d_in), W (d_in, d_out); got {np.shape(x)} and {W.shape}.")
+    return x @ W
 
 
 class Linear(Module):
@@ -91,7 +95,8 @@ class Linear(Module):
         return affine(x, self.W, self.b)
 
 
-def _checked_ids(ids: Any, vocab_size: int) -> Any:
+def checked_ids(ids: Any, vocab_size: int) -> Any:
+    """Ids as an array. Raises TypeError unless they are integers, IndexError unless they lie in 0..vocab_size-1."""
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"Token ids are integers; got dtype {ids.dtype}. Encode the text first.")
@@ -107,7 +112,7 @@ def embedding(E: Any, ids: Any) -> Any:
     E (vocabulary, d), ids (…) integers -> X (…, d). Raises TypeError for ids that are not integers, IndexError for ids that
     are not rows of E.
     """
-    return np.take(E, _checked_ids(ids, len(E)), axis=0)
+    return np.take(E, checked_ids(ids, len(E)), axis=0)
 
 
 @embedding.rule("E", "∂L/∂{E}[v] = Σ ∂L/∂{y}[t], over the positions t whose id is v")
@@ -127,7 +132,7 @@ def embedding_wrt_E(g: Any, y: Any, E: Any, ids: Any) -> Any:
 
 @embedding.defined_by
 def embedding_definition(E: Any, ids: Any) -> Any:
-    return E[_checked_ids(ids, len(E))]
+    return E[checked_ids(ids, len(E))]
 
 
 class Embedding(Module):

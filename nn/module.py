@@ -135,7 +135,7 @@ class Module:
         Raises:
             KeyError: names that are missing, or that this module does not have.
             ValueError: a value of another shape than its parameter, or too large for its dtype.
-            TypeError: what is not real numbers.
+            TypeError: what is not real numbers, and a state that is no mapping.
         """
         own = dict(self.named_parameters())
         for path, value in fitted(type(self).__name__, own, state).items():
@@ -144,14 +144,20 @@ class Module:
 
 def fitted(name: str, own: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Array]:
     """The entries of `state` as arrays of the shapes and dtypes of its `own`er's, `name`; raises as `load_state_dict` does."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"A state is values by name, as state_dict() gives them; got {type(state).__name__}.")
     missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unknown:
         said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
         raise KeyError(f"The state does not fit this {name}; {'; '.join(said)}.")
-    return {path: _fitted(path, kept, np.asarray(value_of(state[path]))) for path, kept in own.items()}
+    return {path: _fitted(path, kept, state[path]) for path, kept in own.items()}
 
 
-def _fitted(path: str, kept: Any, value: Array) -> Array:
+def _fitted(path: str, kept: Any, given: Any) -> Array:
+    try:
+        value = np.asarray(value_of(given))
+    except ValueError as error:  # lists of unequal lengths
+        raise ValueError(f"{path} has shape {kept.shape}; the state has no array of one shape.") from error
     if value.shape != kept.shape:
         raise ValueError(f"{path} has shape {kept.shape}; the state has {value.shape}.")
     if value.dtype.kind not in ("iuf" if kept.dtype.kind == "f" else "iu"):

@@ -14,7 +14,7 @@ import numpy as np
 from chainrule.autograd import primitive
 from chainrule.autograd.modes import MODE
 from chainrule.nn import init
-from chainrule.nn.checks import came, check_number, check_size
+from chainrule.nn.checks import broadcasts, came, check_number, check_size
 from chainrule.nn.init import Seed
 from chainrule.nn.module import Module
 
@@ -74,11 +74,14 @@ def rope(x: Any, positions: Any, *, base: float = 10000.0, halves: bool = False)
         base: the larger, the longer the slowest wave. halves: pair feature i with i + d/2 (Llama, Hugging Face) instead of
             2i with 2i + 1 (the paper).
     Raises:
-        ValueError: if d is odd, or the base not positive and finite.
+        ValueError: if d is odd, the base not positive and finite, or the positions are other than x's.
     """
     check_number("base", base, ends="()")
     _check_pairs(x)
-    cos, sin = _rotations(np.asarray(positions), x.shape[-1], base, x.dtype)
+    positions = np.asarray(positions)
+    if positions.dtype.kind not in "iuf" or not broadcasts(positions.shape, x.shape[:-1]) or not np.isfinite(positions).all():
+        raise ValueError(f"Positions are finite numbers, one for each row of x {x.shape}; got {came(positions)}.")
+    cos, sin = _rotations(positions, x.shape[-1], base, x.dtype)
     return rotate(x, cos, sin, halves=halves)
 
 
@@ -139,6 +142,7 @@ class Rope:
     def __call__(self, x: Any, offset: int = 0) -> Any:
         """x (…, n, d), rotated: its rows stand at the positions offset, offset + 1, …"""
         _check_pairs(x)
+        check_size("offset", offset, 0)
         n, d = x.shape[-2:]
         room = 1 << (offset + n).bit_length()  # so that a new table is rarely needed
         cos, sin = _table(room, d, self.base, x.dtype)

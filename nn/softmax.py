@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 
 from chainrule.autograd import primitive, stop_gradient
+from chainrule.nn.checks import broadcasts
 from chainrule.nn.kernels import BLOCK, row_blocks, working_dtype
 
 # A sum of exponentials is usual if it lies between this and its inverse.
 LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
-
-
-def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether an array of this shape broadcasts to another, which stays as it is."""
-    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False))
 
 
 def checked_mask(mask: Any, shape: tuple[int, ...]) -> Any:

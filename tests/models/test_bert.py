@@ -272,5 +272,23 @@ def test_refusals():
         for read in (bare, lambda ids, mask: bare.embed(ids, mask)):
             with pytest.raises(ValueError, match=r"shape of the ids.*\(2, 4\): True at tokens"):
                 read(IDS[:, :4], mask=np.ones(shape, bool))
-    with pytest.raises(ValueError, match="rate"):
-        mask_tokens(IDS, np.random.default_rng(0), vocab_size=11, mask_id=1, rate=0)
+    with pytest.raises(ValueError, match=r"Segments have the shape \(2, 5\) of the ids; got \(2, 1\)"):
+        scrambled()(IDS, segments=[[0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rate": 0}, ValueError, r"rate is a number in \(0, 1\]; got 0"),
+        ({"rate": "x"}, ValueError, "rate is a number"),
+        ({"vocab_size": 2.5}, ValueError, "vocab_size is a positive whole number"),
+        ({"ids": [[1.5, 2]]}, TypeError, "Token ids are integers"),
+        ({"ids": [[1, 77]]}, IndexError, r"Token ids lie in 0\.\.10"),
+        ({"mask_id": 11}, IndexError, r"Token ids lie in 0\.\.10"),
+        ({"special": range(11)}, ValueError, "of 11 in the vocabulary, all are special"),
+    ],
+    ids=str,
+)
+def test_masks_that_cannot_be_drawn(change, error, message):
+    with pytest.raises(error, match=message):
+        mask_tokens(**{"ids": IDS, "rng": np.random.default_rng(0), "vocab_size": 11, "mask_id": 1, **change})

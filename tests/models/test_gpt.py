@@ -77,6 +77,8 @@ def test_a_call_that_raises_leaves_the_cache_as_it_was(positions, monkeypatch):
                 model(IDS[:, 5:], cache=cache)
         assert [layer.length for layer in cache.layers] == [5] * len(cache)
         assert_allclose(model(IDS[:, 5:], cache=cache).data, whole[:, 5:], rtol=0, atol=1e-12)
+        with pytest.raises(ValueError, match=r"cache has 4 layers; got one of 1\. Make it with KVCache\(4\)"):
+            model(IDS, cache=nn.KVCache(1))
 
 
 def test_without_mask_and_positions_a_permutation_of_the_input_permutes_the_output():

@@ -313,6 +313,13 @@ def test_errors_of_shapes(f):
         for shape in [(3, 2), (1, 2, 2), (2, 3)]:
             with pytest.raises(ValueError, match=r"mask must broadcast to the scores' shape \(2, 2\); got"):
                 call(leaf(good), good, good, np.ones(shape, bool))
+        for wrong in (np.ones((2, 2), bool), [["a", "b"]] * 2):
+            with pytest.raises(TypeError, match="A bias is numbers, added to the scores; got dtype"):
+                call(leaf(good), good, good, None, wrong)
+        with pytest.raises(
+            ValueError, match=r"axes before the last two of Q, K, V must broadcast to each other; got \(2, 2, 3\)"
+        ):
+            call(leaf(np.zeros((2, 2, 3))), np.zeros((3, 2, 3)), np.zeros((3, 2, 3)))
         with pytest.raises(ValueError, match=r"bias must broadcast to the scores' shape \(2, 2\); got \(4, 2, 2\)"):
             call(leaf(good), good, good, None, np.ones((4, 2, 2)))
 
@@ -338,6 +345,9 @@ def test_causal_mask():
     assert_array_equal(causal_mask(1, 3), [[True, True, True]])
     assert_array_equal(causal_mask(2, 3), [[True, True, False], [True, True, True]])
     assert causal_mask(2, 2).dtype == bool
+    for wrong in [(-1, 2), (2, 2.5)]:
+        with pytest.raises(ValueError, match="is a whole number, at least 0"):
+            causal_mask(*wrong)
     for n, m in [(3, 3), (2, 4), (4, 2)]:
         Q, K, V = normal(n, 2), normal(m, 2), normal(m, 2)
         assert_allclose(attention(Q, K, V, causal=True), attention(Q, K, V, causal_mask(n, m)), rtol=1e-15)
@@ -355,6 +365,10 @@ def test_padding_mask():
             TypeError, match=r"padding_mask takes booleans \(B, m\), such as ids != pad, or lengths \(B,\); got"
         ):
             padding_mask(wrong)
+    with pytest.raises(ValueError, match="length is a whole number, at least 5; got 3"):
+        padding_mask([5, 2], 3)
+    with pytest.raises(ValueError, match="The shortest length is a whole number, at least 0; got -1"):
+        padding_mask([-1, 2])
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -524,6 +538,13 @@ def test_tiled_attention_has_no_pattern_to_keep_or_to_drop_from():
 def test_attention_reads_rows():
     with pytest.raises(ValueError, match=r"reads rows, x \(…, n, d_model\); got \(4,\)"):
         Attention(4)(np.ones(4))
+    assert Attention(4)([[1.0, 2.0, 3.0, 4.0]]).shape == (1, 4)
+    for bias in (False, True):
+        with pytest.raises(ValueError, match=r"takes x \(…, d_in\), W \(d_in, d_out\).*; got \(3, 5\)"):
+            Attention(4, bias=bias)(np.ones((3, 5)))
+    for head in (2, -1):
+        with pytest.raises(ValueError, match=f"Heads are counted from 0 to 1; got {head}"):
+            Attention(4, 2).value_factors(head)
 
 
 def test_dropout_of_the_pattern():

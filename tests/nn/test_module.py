@@ -171,6 +171,14 @@ def test_a_state_of_other_kinds_changes_nothing(value, error, message):
         assert_array_equal(kept, original[path])
 
 
+def test_states_that_are_none():
+    net = Net()
+    with pytest.raises(TypeError, match="A state is values by name, as state_dict\\(\\) gives them; got list"):
+        net.load_state_dict([1.0])
+    with pytest.raises(ValueError, match=r"blocks\.1\.W has shape \(2, 2\); the state has no array of one shape"):
+        net.load_state_dict(net.state_dict() | {"blocks.1.W": [[1.0, 2.0], [3.0]]})
+
+
 def test_a_state_may_hold_other_real_numbers():
     """Infinity and NaN are what they were; integers and lists are as good as floats of the dtype."""
     net = Net()

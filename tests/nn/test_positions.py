@@ -126,6 +126,30 @@ def test_rope_errors():
             call(np.ones((2, 3)))
 
 
+@pytest.mark.parametrize("positions", [[0, np.nan], [0, 1, 2], [[0, 1], [2, 3]], ["a", "b"]], ids=str)
+def test_positions_that_are_none(positions):
+    with pytest.raises(ValueError, match=r"Positions are finite numbers, one for each row of x \(2, 4\); got an array"):
+        rope(np.ones((2, 4)), positions)
+
+
+def test_lengths_and_offsets_that_are_none():
+    learned = LearnedPositions(8, 16)
+    for ids in (np.ones((2, 3), int), Tensor(np.ones((2, 3, 16)))):
+        with pytest.raises(ValueError, match=r"takes how many positions, such as ids\.shape\[-1\]; got an array"):
+            learned(ids)
+    for call in (learned, sinusoidal):
+        with pytest.raises(ValueError, match="length is a whole number, at least 0; got -1"):
+            call(-1, 2)
+    for call in (lambda offset: learned(2, offset), lambda offset: Rope()(np.ones((2, 4)), offset)):
+        for wrong in (-1, 0.5):
+            with pytest.raises(ValueError, match="offset is a whole number, at least 0"):
+                call(wrong)
+    for wrong in [(2, -3), (2, 3, -1), (2, 1.5)]:
+        with pytest.raises(ValueError, match="is a whole number, at least 0"):
+            alibi(*wrong)
+    assert_array_equal(learned(np.int64(2), 1).data, learned.P.data[1:3])
+
+
 def test_attention_with_rope_does_not_see_a_shift():
     attn = Attention(8, 2, rope=Rope(), std=0.5)
     x = RNG.standard_normal((4, 8))
