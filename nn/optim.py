@@ -337,9 +337,9 @@ def _check_gradient(parameter: Parameter) -> None:
     g = value_of(parameter.grad)
     if not isinstance(g, (np.ndarray, np.generic)) or g.dtype != parameter.dtype:
         found = getattr(g, "dtype", type(g))
-        raise TypeError(f"The gradient of {parameter.path} has its dtype, {parameter.dtype}; got {found}.")
+        raise TypeError(f"{parameter.path} has dtype {parameter.dtype}, and so has its gradient; got {found}.")
     if g.shape != parameter.shape:
-        raise ValueError(f"The gradient of {parameter.path} has its shape, {parameter.shape}; got {g.shape}.")
+        raise ValueError(f"{parameter.path} has shape {parameter.shape}, and so has its gradient; got {g.shape}.")
 
 
 def scale_gradients(parameters: Iterable[Parameter], factor: float) -> None:

@@ -223,6 +223,8 @@ def test_logits_of_nan_are_refused_with_the_step(temperature):
     )  # the second token reads it
     with pytest.raises(ValueError, match="New token 2: Logits need a finite maximum"):
         model.generate(SOURCE, 4, bos=6, temperature=temperature)
+
+
 def test_a_call_that_raises_leaves_the_cache_as_it_was(monkeypatch):
     """Its own keys and, read once, those of the memory."""
     model = scrambled()

@@ -394,11 +394,11 @@ def test_a_state_of_other_kinds_changes_nothing(change, error, message):
 # What a gradient must be like
 
 UNLIKE = [
-    (np.ones(1), ValueError, r"The gradient of b has its shape, \(2,\); got \(1,\)"),
+    (np.ones(1), ValueError, r"b has shape \(2,\), and so has its gradient; got \(1,\)"),
     (np.ones(3), ValueError, r"got \(3,\)"),
     (np.ones((2, 1)), ValueError, r"got \(2, 1\)"),
     (np.float64(1), ValueError, r"got \(\)"),
-    (1.0, TypeError, "The gradient of b has its dtype, float64; got <class 'float'>"),
+    (1.0, TypeError, "b has dtype float64, and so has its gradient; got <class 'float'>"),
     ([1.0, 1.0], TypeError, "got <class 'list'>"),
     (np.ones(2, np.float32), TypeError, "got float32"),
     (np.ones(2, complex), TypeError, "got complex128"),
