@@ -22,7 +22,7 @@ from chainrule.autograd.tensor import value_of
 from chainrule.models.configs import check_sequences, check_sizes
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
-from chainrule.models.generation import check_count, choice, chosen
+from chainrule.models.generation import check_count, choice, chosen, stop_ids
 from chainrule.nn import init
 from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward, check_activation
@@ -199,10 +199,11 @@ class EncoderDecoder(Module):
 
         It starts from `bos`, which is not returned. A target that has `eos` goes on with eos until all have it. The encoder
         runs once, and the decoder only for the new token (see `nn.KVCache`). Each token is the likeliest, unless a temperature
-        is given: that, top_k, top_p and seed are `generation.generate`'s. Raises ValueError as it does.
+        is given: that, top_k, top_p and seed are `generation.generate`'s. It raises as that does.
         """
         source_ids = np.asarray(source_ids)
         check_count(max_new_tokens)
+        stop_ids(eos)
         choose = choice(temperature, top_k, top_p, seed, source_ids.shape[:-1])
         last = np.full((*source_ids.shape[:-1], 1), bos)  # (B, 1)
         written = [last[..., :0]]

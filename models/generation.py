@@ -212,7 +212,7 @@ def stream(
     prompt = _checked_prompt(ids, max_new_tokens)
     if prompt.ndim != 1:
         raise ValueError(f"A stream is of one sequence, ids (T,); got {prompt.shape}. Use generate for a batch.")
-    strings, stops = _strings(stop_strings, tokenizer), _stops(stop)
+    strings, stops = _strings(stop_strings, tokenizer), stop_ids(stop)
     choose = choice(temperature, top_k, top_p, seed, ())
     ended = _ending((), stop, (), None)  # stop strings are the text's affair
     new = _tokens(on_arrays(model), prompt, max_new_tokens, choose, ended, use_cache)
@@ -273,7 +273,7 @@ def _ending(
     shape: tuple[int, ...], stop: int | Sequence[int] | None, strings: Sequence[str], tokenizer: Decoder | None
 ) -> Callable[[Ids], Any]:
     """A function that is given each round's tokens, of this shape, and says which sequences end with them."""
-    stops = np.array(_stops(stop), np.int64)
+    stops = np.array(stop_ids(stop), np.int64)
 
     def stopped(tokens: Ids) -> Any:
         return (tokens[..., None] == stops).any(axis=-1)
@@ -341,7 +341,8 @@ def _checked_prompt(ids: ArrayLike, max_new_tokens: int) -> Ids:
     return prompt.astype(np.int64)
 
 
-def _stops(stop: int | Sequence[int] | None) -> tuple[int, ...]:
+def stop_ids(stop: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The ids of the tokens to stop at, none for None. Raises TypeError for what is no integer."""
     tokens = np.array([] if stop is None else stop).reshape(-1)
     if tokens.size and tokens.dtype.kind not in "iu":
         raise TypeError(f"stop is the id of a token, or several; got {stop!r}.")

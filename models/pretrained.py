@@ -430,7 +430,11 @@ def _fill(model: Any, layout: Layout, entries: list[Entry], arrays: Arrays, fold
         start = 0
         for path in entry.paths:
             parameter = parameters[path]
-            part = np.array(array[..., start : start + parameter.shape[-1]], parameter.dtype, order="C")
+            given = array[..., start : start + parameter.shape[-1]]
+            with np.errstate(over="ignore"):
+                part = np.array(given, parameter.dtype, order="C")
+            if parameter.dtype.itemsize < given.dtype.itemsize and np.any(np.isinf(part) & np.isfinite(given)):
+                raise ValueError(f"{folder}: {entry.name} has numbers too large for {parameter.dtype}.")
             part.flags.writeable = False  # ours alone: the parameter takes it as it is
             parameter.data = part
             start += parameter.shape[-1]

@@ -250,7 +250,7 @@ def from_source(
         lines: each line is a document of its own; so it is for names and quatrains, unless said otherwise.
     Raises:
         FileNotFoundError: for a file that is not there.
-        ValueError: for a file that is empty or not UTF-8, and texts too short.
+        ValueError: for a file that is empty or not UTF-8, texts too short, and a tokenizer without BOUNDARY for lines.
     """
     recipe: dict[str, Any] = {"source": source}
     if source == "digits":
@@ -262,6 +262,8 @@ def from_source(
         tokenizer = make_tokenizer(tokenizer, text, vocab_size, lines)
     if not lines:
         return TextTask(np.array(tokenizer.encode(text), np.int64), context, tokenizer, recipe)
+    if BOUNDARY not in tokenizer.special:
+        raise ValueError(f"Documents stand between special tokens {BOUNDARY}; this tokenizer has {list(tokenizer.special)}.")
     documents = [tokenizer.encode(line) for line in text.split("\n") if line]
     return DocumentsTask(documents, context, tokenizer.special[BOUNDARY], tokenizer, recipe)
 

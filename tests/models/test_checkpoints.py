@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import resource
 
 import numpy as np
 import pytest
@@ -170,6 +169,8 @@ def test_file_names_that_are_long_or_not_utf_8(tmp_path):
 
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     """The system refuses to write more than this."""
+    import resource  # not everywhere
+
     checkpoints.save(tmp_path / "a", {"x": np.ones(1)})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

@@ -215,6 +215,13 @@ def test_options_of_generation_out_of_range(options, said):
         scrambled().generate(SOURCE, **{"max_new_tokens": 2, "bos": 6, **options})
 
 
+def test_the_first_and_the_last_token_are_ids():
+    with pytest.raises(TypeError, match="Token ids are integers"):
+        scrambled().generate(SOURCE, 2, bos=1.0)
+    with pytest.raises(TypeError, match="the id of a token, or several"):
+        scrambled().generate(SOURCE, 2, bos=6, eos=1.0)
+
+
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_logits_of_nan_are_refused_with_the_step(temperature):
     model = scrambled()

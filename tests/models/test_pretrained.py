@@ -232,6 +232,16 @@ def test_the_dtype_is_that_of_the_file_or_as_asked(tmp_path, dtype):
     assert {p.dtype for p in GPT.from_pretrained(folder, dtype=np.float64).parameters()} == {np.dtype(np.float64)}
 
 
+def test_numbers_too_large_for_the_dtype_that_is_asked_for(tmp_path):
+    arrays = filled(GPT2_SHAPES)
+    arrays["ln_f.bias"][0] = 1e5
+    folder = write(tmp_path, GPT2, arrays)
+    with pytest.raises(ValueError, match=r"ln_f\.bias has numbers too large for float16"):
+        GPT.from_pretrained(folder, dtype=np.float16)
+    arrays["ln_f.bias"][0] = np.inf
+    assert np.isinf(GPT.from_pretrained(write(tmp_path, GPT2, arrays), dtype=np.float16).norm.beta.data[0])
+
+
 def write_halves(folder, config, arrays, halves):
     """The same with the arrays named in `halves` in bfloat16, which is the upper half of a float32's bits."""
     header, numbers = {}, b""

@@ -1,8 +1,10 @@
 """Tasks: what is a document."""
 
 import numpy as np
+import pytest
 
 from chainrule.models import tasks
+from chainrule.models.tokenizers import CharTokenizer
 
 
 def test_a_line_ends_with_a_line_feed_alone(tmp_path):
@@ -11,6 +13,11 @@ def test_a_line_ends_with_a_line_feed_alone(tmp_path):
     (tmp_path / "a.txt").write_bytes("\r\n".join([*lines, "", ""]).encode())
     task = tasks.from_source(str(tmp_path / "a.txt"), context=8, lines=True)
     assert [task.tokenizer.decode(document) for document in task.documents] == lines
+
+
+def test_documents_need_a_boundary():
+    with pytest.raises(ValueError, match=r"special tokens <\|endoftext\|>; this tokenizer has \['<eos>'\]"):
+        tasks.from_source("names", tokenizer=CharTokenizer("abcdefghijklmnopqrstuvwxyz", special=["<eos>"]))
 
 
 def test_a_batch_depends_on_its_generator_alone():
