@@ -91,7 +91,8 @@ def softmax_definition(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     constant = stop_gradient(S)  # shifting all scores changes nothing; the largest becomes 0, so no exponential overflows
     mask = checked_mask(mask, S.shape)
     top = np.max(constant if mask is None else np.where(mask, constant, -np.inf), axis=axis, keepdims=True)
+    nothing = top == -np.inf  # slices that read nothing
     shifted = S - np.where(np.isfinite(top), top, 0)
     e = np.exp(shifted if mask is None else np.where(mask, shifted, -np.inf))
     total = np.sum(e, axis=axis, keepdims=True)
-    return e / np.where(total == 0, 1, total)
+    return e / (np.where(nothing, 1, total) if nothing.any() else total)
