@@ -5,6 +5,7 @@
     trainer = Trainer(gpt, task, TrainingConfig(steps=5000, batch=12), folder="runs/shakespeare")
     trainer.run()
     Trainer.resume("runs/shakespeare").run()        # after a crash or Ctrl-C
+    Trainer.resume("runs/shakespeare", steps=9000).run()        # and further
 
 Batches and dropout depend on the seed and the number of the step alone, and a checkpoint holds all else: parameters, the
 optimiser's state, losses. So a run that was killed and resumed ends in the same bytes as one that never stopped.
@@ -12,13 +13,15 @@ optimiser's state, losses. So a run that was killed and resumed ends in the same
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -33,9 +36,16 @@ from chainrule.nn.module import Module
 from chainrule.nn.optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, scale_gradients
 from chainrule.nn.schedules import Schedule, constant, cosine, linear
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 CHECKPOINT = checkpoints.CHECKPOINT
 LOG = "log.jsonl"
+LOCK = ".lock"
 
+OTHER_DATA = "other data now than {} was trained on, so the run cannot go on as it began. Put them back, or start another run."
 QUIETLY = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a run that diverges is stopped, and told why, below
 
 
@@ -46,7 +56,7 @@ class TrainingConfig:
     Args:
         steps: optimiser steps. batch: examples in each. accumulate: batches whose gradients are averaged for one step.
         lr: the learning rate; `schedule` takes it up in `warmup` steps, then down to `final` · lr ("cosine", "linear").
-        optimizer: "adamw", "adam" or "sgd". betas: of Adam. weight_decay: of AdamW.
+        optimizer: "adamw", "adam" or "sgd". betas, eps: of both Adams. weight_decay: of AdamW. momentum, nesterov: of SGD.
         clip: the largest norm of all gradients together; 0 lets every norm pass.
         eval_every, checkpoint_every, sample_every: in steps; 0 for never. The last step is evaluated and saved anyway.
         seed: of batches and dropout. (The model has a seed of its own.)
@@ -63,7 +73,10 @@ class TrainingConfig:
     final: float = 0.1
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.99)
+    eps: float = 1e-8
     weight_decay: float = 0.1
+    momentum: float = 0.0
+    nesterov: bool = False
     clip: float = 1.0
     eval_every: int = 250
     checkpoint_every: int = 250
@@ -75,16 +88,24 @@ class TrainingConfig:
             number, least = getattr(self, name), int(name in ("steps", "batch", "accumulate"))
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise ValueError(f"{name} is a whole number from {least}; got {number!r}.")
-        if not 0 <= self.final <= 1:
-            raise ValueError(f"final is the share of lr at the end, from 0 to 1; got {self.final}.")
-        if not self.clip >= 0:
-            raise ValueError(f"clip is the largest norm let through, or 0 for any; got {self.clip}.")
         if self.optimizer not in ("adamw", "adam", "sgd"):
             raise ValueError(f'optimizer is "adamw", "adam" or "sgd"; got {self.optimizer!r}.')
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay is 0 or more; got {self.weight_decay}.")
-        if len(self.betas) != 2:
-            raise ValueError(f"betas are two numbers; got {self.betas}.")
+        fits = {
+            "lr is the learning rate, positive and finite": 0 < self.lr < math.inf,
+            "final is the share of lr at the end, from 0 to 1": 0 <= self.final <= 1,
+            "betas are two numbers in [0, 1)": len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
+            "eps keeps a root away from 0, is not negative and finite": 0 <= self.eps < math.inf,
+            "weight_decay is not negative and finite": 0 <= self.weight_decay < math.inf,
+            "momentum lies in [0, 1)": 0 <= self.momentum < 1,
+            "clip is the largest norm let through, or 0 for any": self.clip >= 0,
+        }
+        for said, holds in fits.items():
+            if not holds:
+                raise ValueError(f"{said}; got {getattr(self, said.split()[0])}.")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum is of sgd, and {self.optimizer} has its own by betas; got momentum {self.momentum}.")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov is a way to use momentum, which is 0. Give a momentum, such as 0.9.")
         self.make_schedule()
 
     def make_schedule(self) -> Schedule:
@@ -100,10 +121,10 @@ class TrainingConfig:
     def make_optimizer(self, model: Module) -> Optimizer:
         """Raises ValueError for numbers that the optimiser does not take."""
         if self.optimizer == "adamw":
-            return AdamW(model.parameters(), self.lr, self.betas, weight_decay=self.weight_decay)
+            return AdamW(model.parameters(), self.lr, self.betas, self.eps, self.weight_decay)
         if self.optimizer == "adam":
-            return Adam(model.parameters(), self.lr, self.betas)
-        return SGD(model.parameters(), self.lr)
+            return Adam(model.parameters(), self.lr, self.betas, self.eps)
+        return SGD(model.parameters(), self.lr, self.momentum, self.nesterov)
 
 
 class Record(NamedTuple):
@@ -119,6 +140,10 @@ class Record(NamedTuple):
 
 class Diverged(FloatingPointError):
     """The loss or a number of the model is no longer finite."""
+
+
+class InUse(RuntimeError):
+    """Another run is writing into the folder."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -234,11 +259,12 @@ class Trainer:
         Ctrl-C and SIGTERM end the step that runs, save, and raise Interrupted; a second one does not wait.
 
         Raises:
-            Diverged: see `step`; the last checkpoint stays.
+            Diverged: see `step`; the last checkpoint stays. InUse: if another run writes into the folder now.
         """
         config, report = self.config, report or Report()
         self.model.train()
-        with _asked_to_stop() as asked:
+        with _alone_in(self.folder), _asked_to_stop() as asked:
+            self._cut_log()
             if not self.history:
                 self._evaluation(report)
                 self.save()  # so that a folder which cannot be written shows now, and any kill can be resumed
@@ -283,11 +309,14 @@ class Trainer:
         )
 
     @classmethod
-    def resume(cls, folder: str | Path, task: Task | None = None) -> Self:
+    def resume(cls, folder: str | Path, task: Task | None = None, *, steps: int | None = None) -> Self:
         """The trainer of a folder, as it was when the checkpoint was written.
 
         Args:
             task: the same as before; made again from its source if not given.
+            steps: another number of steps, at least those that are done. From here on the learning rate is what the schedule
+                of so many steps says: with "constant" the run is the same as if it had been begun with them; with "cosine"
+                and "linear" the rate, already low, goes up again to where the longer schedule is.
         Raises:
             FileNotFoundError, ValueError: for a checkpoint that is missing, damaged, or of other data than the task's.
         """
@@ -302,11 +331,19 @@ class Trainer:
                     f"The data of this run came from Python: Trainer.resume({str(folder)!r}, task) takes them again."
                 )
             made = {"tokenizer": tokenizer} if tokenizer is not None else {}
-            task = tasks.from_source(**metadata["task"], **made)
+            try:
+                task = tasks.from_source(**metadata["task"], **made)
+            except ValueError as error:  # such as a new character; what the run began with made none
+                raise ValueError(f"{metadata['task']['source']} has {OTHER_DATA.format(folder)} ({error})") from None
         if task.digest() != metadata["digest"]:
-            raise ValueError(f"{folder} was trained on other data than the task has; the run cannot go on as it began.")
+            source = f"{task.recipe['source']} has" if task.recipe else "The task has"
+            raise ValueError(f"{source} {OTHER_DATA.format(folder)}")
         training = metadata["training"]
         config = TrainingConfig(**{**training, "betas": tuple(training["betas"])})
+        if steps is not None:
+            config = replace(config, steps=steps)
+            if steps < metadata["step"]:
+                raise ValueError(f"{folder} has done {metadata['step']} steps; it can do more, not fewer. Got {steps}.")
         trainer = cls(model, task, config, about=metadata["about"])
         trainer.folder = Path(folder)
         saved = {name.removeprefix(checkpoints.TRAINING): array for name, array in arrays.items()}
@@ -338,12 +375,51 @@ class Trainer:
         with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
+    def _cut_log(self) -> None:
+        """Drop the lines of `log.jsonl` past the checkpoint: a run that crashed wrote them, and they come again."""
+        if self.folder is None or not (self.folder / LOG).exists():
+            return
+        last = self.step_count if self.history else -1
+        lines = (self.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if _step_of(line) <= last]
+        if len(kept) < len(lines):
+            new = self.folder / f".{LOG}.tmp"
+            new.write_text("".join(kept), encoding="utf-8")
+            new.replace(self.folder / LOG)
+
     def _diverged(self, what: str) -> Diverged:
         kept = f" The last checkpoint in {self.folder} is kept." if self.folder else ""
         return Diverged(
             f"Step {self.step_count + 1}: {what}. A smaller learning rate (now {self.optimizer.lr:g}), a longer warm-up or "
             f"clipping may help.{kept}"
         )
+
+
+def _step_of(line: str) -> float:
+    """Which step a line of the log is of; infinite for one that was cut short."""
+    try:
+        return int(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, TypeError, KeyError):
+        return math.inf
+
+
+@contextmanager
+def _alone_in(folder: Path | None) -> Iterator[None]:
+    """Inside, no other run can write into the folder. The system ends the lock with the process, however that ends."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a") as file:
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):  # others: a file system that has no locks
+                raise InUse(f"Another run is writing into {folder} now. Wait for it, or choose another folder.") from None
+        yield
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 import json
 import math
 import signal
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.models.mlp import MLP, MLPConfig
 from chainrule.models.tasks import BOUNDARY, DigitsTask, DocumentsTask, Task, TextTask, Validation
 from chainrule.models.tokenizers import CharTokenizer
-from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, Report, Trainer, TrainingConfig
+from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, InUse, Report, Trainer, TrainingConfig
 from chainrule.nn.losses import cross_entropy
 from chainrule.nn.module import Module, Parameter
 
@@ -85,6 +88,25 @@ def test_clipping():
     model = Point(3.0, 4.0)
     Trainer(model, Line([0.0, 0.0]), TrainingConfig(optimizer="sgd", lr=1.0, schedule="constant", clip=2.5)).step()
     np.testing.assert_allclose(model.w.data, [1.5, 2.0], rtol=1e-15)  # the gradient (6, 8) has norm 10, scaled by a quarter
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum(nesterov):
+    config = TrainingConfig(optimizer="sgd", lr=0.25, schedule="constant", clip=0, momentum=0.5, nesterov=nesterov)
+    trainer = Trainer(Point(4.0), Line([0.0], [0.0]), config)
+    trainer.step()
+    assert trainer.model.w.data.tolist() == [4 - 0.25 * (1.5 if nesterov else 1.0) * 8]
+    before = trainer.model.w.data.item()
+    trainer.step()
+    v = 0.5 * 8 + 2 * before
+    assert trainer.model.w.data.tolist() == [before - 0.25 * (2 * before + 0.5 * v if nesterov else v)]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_the_optimizer_gets_its_numbers(optimizer):
+    config = TrainingConfig(optimizer=optimizer, betas=(0.5, 0.6), eps=1e-3, weight_decay=0.25)
+    made = config.make_optimizer(Point(1.0))
+    assert (made.betas, made.eps, getattr(made, "weight_decay", 0.25)) == ((0.5, 0.6), 1e-3, 0.25)
 
 
 def test_accumulated_batches_are_averaged():
@@ -244,6 +266,73 @@ def test_a_crash_goes_back_to_the_last_checkpoint(tmp_path):
     assert (tmp_path / "crashed" / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
 
 
+def log_of(folder):
+    return [json.loads(line)["step"] for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_after_a_crash_the_log_has_each_step_once(tmp_path):
+    class Crash(Report):
+        def evaluation(self, trainer, record):
+            if record.step == 8:
+                raise MemoryError
+
+    config = replace(CONFIG, steps=12, checkpoint_every=7)
+    with pytest.raises(MemoryError):
+        Trainer(gpt(), text_task(), config, tmp_path).run(Crash())
+    assert log_of(tmp_path) == [0, 4, 8]
+    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 4, "tra')  # killed while it wrote
+    trainer = Trainer.resume(tmp_path, text_task())
+    assert trainer.step_count == 7
+    trainer.run()
+    assert log_of(tmp_path) == [0, 4, 8, 12]
+    (tmp_path / CHECKPOINT).unlink()
+    Trainer(gpt(), text_task(), CONFIG, tmp_path).run()  # another run
+    assert log_of(tmp_path) == [0, 4, 8]
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+def test_a_finished_run_can_be_lengthened(schedule, tmp_path):
+    config = replace(CONFIG, schedule=schedule)
+    Trainer(gpt(), text_task(), config, tmp_path / "parts").run()
+    trainer = Trainer.resume(tmp_path / "parts", text_task(), steps=12)
+    assert trainer.schedule(10) == replace(config, steps=12).make_schedule()(10)
+    trainer.run()
+    assert trainer.step_count == 12
+    assert log_of(tmp_path / "parts") == [0, 4, 8, 12]
+    Trainer(gpt(), text_task(), replace(config, steps=12), tmp_path / "whole").run()
+    same = (tmp_path / "parts" / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
+    assert same == (schedule == "constant")
+    assert Trainer.resume(tmp_path / "parts", text_task()).config.steps == 12
+    with pytest.raises(ValueError, match="has done 12 steps; it can do more, not fewer"):
+        Trainer.resume(tmp_path / "parts", text_task(), steps=8)
+
+
+def test_one_run_in_a_folder_at_a_time(tmp_path):
+    class Second(Report):
+        def evaluation(self, trainer, record):
+            with pytest.raises(InUse, match="Another run is writing into"):
+                Trainer.resume(tmp_path, text_task()).run()
+
+    Trainer(gpt(), text_task(), CONFIG, tmp_path).save()
+    Trainer.resume(tmp_path, text_task()).run(Second())
+    assert log_of(tmp_path) == [0, 4, 8]
+    Trainer.resume(tmp_path, text_task()).run()  # the lock is gone
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    code = (
+        "import os, pathlib, sys; from chainrule.models.training import _alone_in\n"
+        "with _alone_in(pathlib.Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(InUse):
+            Trainer(gpt(), text_task(), CONFIG, tmp_path).run()
+        other.kill()
+    Trainer(gpt(), text_task(), CONFIG, tmp_path).run()
+
+
 def test_a_second_signal_does_not_wait():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as stopped:
@@ -305,8 +394,17 @@ def test_a_task_of_a_source_is_made_again(tmp_path):
     Trainer(gpt(vocab_size=task.tokenizer.vocab_size), task, CONFIG, tmp_path / "run").save()
     resumed = Trainer.resume(tmp_path / "run")
     assert resumed.task.digest() == task.digest()
-    (tmp_path / "book.txt").write_text(TEXT + "the", encoding="utf-8")
-    with pytest.raises(ValueError, match="other data"):
+    for other, why in (
+        (TEXT + "the", ""),
+        (TEXT + "é", r" \('é' at position 288"),
+        ("", " .*is empty"),
+        ("the cat", r" \(The text has 7"),
+    ):
+        (tmp_path / "book.txt").write_text(other, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"book.txt has other data now than .*run was trained on.*start another run.{why}"):
+            Trainer.resume(tmp_path / "run")
+    (tmp_path / "book.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="There is no file"):
         Trainer.resume(tmp_path / "run")
 
 
@@ -365,7 +463,16 @@ def test_the_last_good_checkpoint_is_kept(tmp_path):
         ({"clip": -1.0}, "clip is the largest norm"),
         ({"clip": float("nan")}, "clip is the largest norm"),
         ({"betas": (0.9,)}, "betas are two numbers"),
-        ({"lr": -1.0}, "learning rate is positive"),
+        ({"betas": (2.0, 3.0)}, "betas are two numbers in"),
+        ({"betas": (0.9, float("nan"))}, "betas are two numbers in"),
+        ({"lr": -1.0}, "lr is the learning rate, positive"),
+        ({"lr": float("nan")}, "lr is the learning rate, positive"),
+        ({"lr": float("inf"), "schedule": "constant"}, "lr is the learning rate, positive"),
+        ({"weight_decay": float("inf")}, "weight_decay is not negative and finite"),
+        ({"eps": -1e-8}, "eps keeps a root"),
+        ({"momentum": 1.0, "optimizer": "sgd"}, "momentum lies in"),
+        ({"momentum": 0.9}, "momentum is of sgd"),
+        ({"nesterov": True, "optimizer": "sgd"}, "nesterov is a way to use momentum"),
         ({"warmup": 1000}, "warm-up ends before the last step"),
         ({"schedule": "step"}, 'schedule is "cosine", "linear" or "constant"; got'),
     ],
