@@ -53,8 +53,8 @@ THEME = Theme({
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 if a check found something wrong, 2 for a mistake in the call."""
     for stream in (sys.stdout, sys.stderr):
-        if (stream.encoding or "").lower() not in ("utf-8", "utf8") and hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # of a file name in another encoding
     given = sys.argv[1:] if argv is None else list(argv)
     own, script_arguments = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     arguments = _parser().parse_args(own)
@@ -197,4 +197,5 @@ def _write(arguments: argparse.Namespace, **writers: Any) -> None:
 
 
 def _print(text: str) -> None:
-    Console(theme=THEME, highlighter=AccountHighlighter()).print(text, markup=False, soft_wrap=True)
+    console = Console(theme=THEME, highlighter=AccountHighlighter(), markup=False, emoji=False)
+    console.print(text, soft_wrap=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from rich.console import Console
@@ -21,7 +24,7 @@ from chainrule.models import checkpoints, tasks
 from chainrule.models.generation import stream
 from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.models.mlp import MLP, MLPConfig
-from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, Record, Report, Trainer, TrainingConfig
+from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, InUse, Record, Report, Trainer, TrainingConfig
 from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.blocks import SWIGLU
 from chainrule.viz.curves import loss_curve
@@ -32,91 +35,129 @@ CURVE = "loss.svg"
 
 
 class Option(NamedTuple):
-    """One setting: how its text is read, what it means, and what it may be."""
+    """One setting: the kind of its value, what it means, and what it may be."""
 
-    read: Callable[[str], Any]
+    kind: Any  # int, float, bool, str, or tuple[…] of numbers
     help: str
     choices: tuple[str, ...] = ()
 
+    def read(self, text: str) -> Any:
+        """The value that a text means; ValueError if none."""
+        if self.kind is bool:
+            if text not in ("True", "False"):
+                raise ValueError
+            return text == "True"
+        if get_origin(self.kind) is tuple:
+            part, *others = get_args(self.kind)
+            numbers = [part(piece) for piece in text.split(",")]
+            if others != [...] and len(numbers) != 1 + len(others):
+                raise ValueError
+            return numbers
+        return self.kind(text)
 
-def _flag(text: str) -> bool:
-    if text not in ("True", "False"):
-        raise ValueError
-    return text == "True"
 
-
-def _whole_numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _two_numbers(text: str) -> list[float]:
-    first, second = text.split(",")
-    return [float(first), float(second)]
-
-
-MODEL = {
-    "layers": Option(int, "blocks"),
-    "heads": Option(int, "attention heads in each"),
-    "kv_heads": Option(int, "heads of keys and values, if fewer"),
-    "width": Option(int, "d_model: numbers for each position"),
-    "hidden": Option(int, "d_ff: numbers inside the position-wise network (4 · width)"),
-    "context": Option(int, "tokens read at once"),
-    "norm": Option(str, "normalisation", ("layer", "rms")),
-    "positions": Option(str, "how positions are told apart", ("learned", "sinusoidal", "rope", "alibi", "none")),
-    "activation": Option(str, "σ of the position-wise network, or of the perceptron", (*ACTIVATIONS, SWIGLU)),
-    "dropout": Option(float, "share of entries left out in training"),
-    "untied": Option(_flag, "an unembedding of its own instead of Eᵀ"),
-    "bias": Option(_flag, "biases"),
-    "sizes": Option(_whole_numbers, "digits: neurons in each layer, 784 first and 10 last"),
-    "output": Option(str, "digits: squared cost of activations, or cross-entropy of logits", ("activation", "logits")),
+HELP = {
+    "layers": "blocks",
+    "heads": "attention heads in each",
+    "kv_heads": "heads of keys and values, if fewer",
+    "width": "d_model: numbers for each position",
+    "d_head": "numbers in a head (width / heads)",
+    "hidden": "d_ff: numbers inside the position-wise network (4 · width)",
+    "context": "tokens read at once",
+    "norm": "normalisation",
+    "norm_eps": "the ε inside its root",
+    "pre_norm": "it comes before each part; --no-pre-norm: after, as in the first Transformer",
+    "positions": "how positions are told apart",
+    "rope_base": "of the wavelengths of rope",
+    "rope_halves": "rope pairs feature i with i + d/2, as Llama does",
+    "activation": "σ of the position-wise network, or of the perceptron",
+    "dropout": "share of entries left out in training",
+    "tied": "the unembedding is Eᵀ; --no-tied: a matrix of its own",
+    "bias": "biases",
+    "tiled": "attention in memory linear in length",
+    "sizes": "digits: neurons in each layer, 784 first and 10 last",
+    "output": "digits: squared cost of activations, or cross-entropy of logits",
+    "steps": "steps of the optimiser; with --resume: as many in all",
+    "batch": "examples in a batch",
+    "accumulate": "batches averaged for one step",
+    "lr": "learning rate, at its highest",
+    "schedule": "how it falls",
+    "warmup": "steps in which it rises (a tenth of the steps, 100 at most)",
+    "final": "share of it that is left at the end",
+    "optimizer": "rule of the step",
+    "betas": "of both Adams: what is kept of the mean and of the mean square",
+    "eps": "of both Adams: added to the root of the mean square",
+    "weight_decay": "of AdamW, on matrices",
+    "momentum": "of SGD: what is kept of the last step",
+    "nesterov": "of SGD: look ahead by the momentum",
+    "clip": "largest norm of the gradient; 0 for any",
+    "eval_every": "steps between evaluations (a twentieth of the steps)",
+    "checkpoint_every": "steps between checkpoints (as eval-every)",
+    "sample_every": "steps between samples; 0 for none (a fifth of the steps)",
+    "seed": "of the first parameters, the batches and dropout",
 }
+SHORT = {"n_layer": "layers", "n_head": "heads", "n_kv_head": "kv_heads", "d_model": "width", "d_ff": "hidden"}
+ONLY = {  # options that say something only where another has one of these values
+    "vocab_size": ("tokenizer", ("bpe", "word")),
+    "rope_base": ("positions", ("rope",)),
+    "rope_halves": ("positions", ("rope",)),
+    "betas": ("optimizer", ("adamw", "adam")),
+    "eps": ("optimizer", ("adamw", "adam")),
+    "weight_decay": ("optimizer", ("adamw",)),
+    "momentum": ("optimizer", ("sgd",)),
+    "nesterov": ("optimizer", ("sgd",)),
+    "warmup": ("schedule", ("cosine", "linear")),
+    "final": ("schedule", ("cosine", "linear")),
+}
+
+
+def _options_of(config: type) -> dict[str, Option]:
+    """An option for each field of a config, of the field's kind; a tokeniser says how large the vocabulary is."""
+    options = {}
+    for name, kind in get_type_hints(config).items():
+        if name == "vocab_size":
+            continue
+        option = SHORT.get(name, name)
+        if get_origin(kind) is UnionType:  # int | None
+            kind = get_args(kind)[0]
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        choices = (*ACTIVATIONS, SWIGLU) if name == "activation" else choices
+        options[option] = Option(str if choices else kind, HELP[option], choices)
+    return options
+
+
+def _defaults_of(config: type) -> dict[str, Any]:
+    """By option, the default of each field that has one; lists for tuples, as JSON has them."""
+    own = {SHORT.get(field.name, field.name): field.default for field in fields(config) if field.default is not MISSING}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+
+
+MODEL = _options_of(GPTConfig) | _options_of(MLPConfig)
 TEXT = {
     "tokenizer": Option(str, "what a token is", ("char", "bpe", "word")),
     "vocab_size": Option(int, "tokens at most, for bpe (1024) and word (all words)"),
-    "lines": Option(_flag, "each line of the text is a document of its own"),
+    "lines": Option(bool, "each line of the text is a document of its own"),
 }
-TRAINING = {
-    "steps": Option(int, "steps of the optimiser"),
-    "batch": Option(int, "examples in a batch"),
-    "accumulate": Option(int, "batches averaged for one step"),
-    "lr": Option(float, "learning rate, at its highest"),
-    "schedule": Option(str, "how it falls", ("cosine", "linear", "constant")),
-    "warmup": Option(int, "steps in which it rises (a tenth of the steps, 100 at most)"),
-    "final": Option(float, "share of it that is left at the end"),
-    "optimizer": Option(str, "rule of the step", ("adamw", "adam", "sgd")),
-    "betas": Option(_two_numbers, "of Adam: what is kept of the mean and of the mean square"),
-    "weight_decay": Option(float, "of AdamW, on matrices"),
-    "clip": Option(float, "largest norm of the gradient; 0 for any"),
-    "eval_every": Option(int, "steps between evaluations (a twentieth of the steps)"),
-    "checkpoint_every": Option(int, "steps between checkpoints (as eval-every)"),
-    "sample_every": Option(int, "steps between samples; 0 for none (a fifth of the steps)"),
-    "seed": Option(int, "of the first parameters, the batches and dropout"),
-    "dtype": Option(str, "of the numbers", ("float32", "float64")),
-}
+TRAINING = _options_of(TrainingConfig) | {"dtype": Option(str, "of the numbers", ("float32", "float64"))}
 OPTIONS = MODEL | TEXT | TRAINING
 
-# What holds unless said otherwise. An option that is not here does not apply to that source.
-OPTIMIZER: dict[str, Any] = {
-    "accumulate": 1, "lr": 1e-3, "schedule": "cosine", "warmup": None, "final": 0.1, "optimizer": "adamw",
-    "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0, "eval_every": None, "checkpoint_every": None,
-    "sample_every": None, "seed": 0, "dtype": "float32",
-}  # fmt: skip
-A_TEXT: dict[str, Any] = {
-    "layers": 4, "heads": 4, "kv_heads": None, "width": 128, "hidden": None, "context": 64, "norm": "layer",
-    "positions": "learned", "activation": "gelu_tanh", "dropout": 0.0, "untied": False, "bias": True,
-    "tokenizer": "char", "vocab_size": None, "lines": False, "steps": 5000, "batch": 12, **OPTIMIZER,
+# What holds unless said otherwise. An option that is not here does not apply to that source. None follows from the others.
+LEFT_OPEN = dict.fromkeys(("warmup", "eval_every", "checkpoint_every", "sample_every"))
+OPTIMIZER: dict[str, Any] = _defaults_of(TrainingConfig) | {"dtype": "float32"} | LEFT_OPEN
+A_TEXT: dict[str, Any] = _defaults_of(GPTConfig) | OPTIMIZER | {
+    "layers": 4, "heads": 4, "width": 128, "context": 64, "tokenizer": "char", "vocab_size": None, "lines": False,
+    "steps": 5000, "batch": 12,
 }  # fmt: skip
 DEFAULTS: dict[str, dict[str, Any]] = {
     "shakespeare": A_TEXT,
     "names": A_TEXT | {  # microgpt's (A. Karpathy), in batches
-        "layers": 1, "width": 16, "context": 16, "norm": "rms", "activation": "relu", "untied": True, "bias": False,
+        "layers": 1, "width": 16, "context": 16, "norm": "rms", "activation": "relu", "tied": False, "bias": False,
         "lines": True, "steps": 1000, "batch": 32, "lr": 1e-2, "schedule": "linear", "warmup": 0, "final": 0.0,
         "betas": [0.85, 0.99], "weight_decay": 0.0, "clip": 0.0,
     },
     "tang_quatrains": A_TEXT | {"context": 32, "lines": True, "batch": 32},
-    "digits": {
-        "sizes": [784, 16, 16, 10], "activation": "sigmoid", "output": "activation", "steps": 8000, "batch": 10,
-        **OPTIMIZER, "lr": 2.0, "warmup": 0, "optimizer": "sgd", "clip": 0.0,
+    "digits": _defaults_of(MLPConfig) | OPTIMIZER | {
+        "steps": 8000, "batch": 10, "lr": 2.0, "warmup": 0, "optimizer": "sgd", "clip": 0.0
     },
 }  # fmt: skip
 
@@ -162,25 +203,34 @@ def add_commands(commands: Any) -> None:
     sampling.add_argument("--top-p", type=float, metavar="P", help="only the likeliest tokens that make up P")
     sampling.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be given again")
     sampling.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed, the same text (default: 0)")
-    sampling.add_argument("--count", type=int, default=1, metavar="N", help="how many (default: 1)")
+    sampling.add_argument("--count", type=_positive, default=1, metavar="N", help="how many (default: 1)")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it is a whole number from 1; got {text!r}")
+    return int(text)
 
 
 def _add_option(group: Any, name: str, option: Option) -> None:
-    said = f"--{name.replace('_', '-')}"
     described = option.help + _said_defaults(name)
-    if option.read is _flag:
-        group.add_argument(said, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=described)
+    if option.kind is bool:
+        group.add_argument(_said(name), action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=described)
         return
-    metavar = None if option.choices else {int: "N", float: "X", str: "NAME"}.get(option.read, "N,N")  # type: ignore[call-overload]
+    metavar = None if option.choices else {int: "N", float: "X", str: "NAME"}.get(option.kind, "N,N")
 
     def read(text: str) -> Any:  # named so that argparse says what it wanted
         return option.read(text)
 
-    read.__name__ = {int: "whole number", float: "number"}.get(option.read, "list, such as 1,2")  # type: ignore[call-overload]
-    kind = str if option.read is str else read
+    read.__name__ = {int: "whole number", float: "number"}.get(option.kind, "list, such as 1,2")
+    kind = str if option.kind is str else read
     group.add_argument(
-        said, type=kind, choices=option.choices or None, default=argparse.SUPPRESS, metavar=metavar, help=described
+        _said(name), type=kind, choices=option.choices or None, default=argparse.SUPPRESS, metavar=metavar, help=described
     )
+
+
+def _said(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _said_defaults(name: str) -> str:
@@ -211,7 +261,7 @@ def run_train(arguments: argparse.Namespace) -> int:
     folder = Path(out) if out else Path("runs") / Path(source).stem
     try:
         trainer = _resumed(folder, source, given) if arguments.resume else _started(folder, source, given)
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except (OSError, ValueError, TypeError, ImportError, MemoryError) as error:
         raise Failure(str(error)) from None
     return _run(trainer, folder)
 
@@ -224,11 +274,15 @@ def _configured(path: str) -> dict[str, Any]:
         raise Failure(f"cannot read {path}: {error.strerror}.") from None
     except ValueError as error:  # also of text that is not UTF-8
         raise Failure(f"{path} is not TOML: {error}.") from None
+    except RecursionError:
+        raise Failure(f"{path} is nested too deeply; options are names with values.") from None
     found = {}
     for key, value in content.items():
         name = key.replace("-", "_")
         if name in ("source", "out"):
-            found[name] = str(value)
+            if not isinstance(value, str) or not value or "\0" in value:
+                raise Failure(f"{path}: {key} is the name of a file or folder, as text; got {value!r}.")
+            found[name] = value
             continue
         if name not in OPTIONS:
             close = get_close_matches(name, OPTIONS, n=1)
@@ -252,26 +306,39 @@ def _started(folder: Path, source: str, given: dict[str, Any]) -> Trainer:
         close = get_close_matches(source, tasks.SHIPPED, n=1)
         hint = f" Did you mean {close[0]}?" if close else f" The shipped sets are {', '.join(tasks.SHIPPED)}."
         raise Failure(f"there is no file {source!r}.{hint}")
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise Failure(f"a checkpoint records the name of its text, and {source!r} is not UTF-8. Rename the file.") from None
     o = _resolved(source, given)
-    config = TrainingConfig(**{name: o[name] for name in TRAINING if name != "dtype"} | {"betas": tuple(o["betas"])})
+    config = _made(TrainingConfig, o)
     about = {"options": {"source": source, **o}}
     dtype = np.dtype(o["dtype"])
     if source == "digits":
-        mlp = MLPConfig(tuple(o["sizes"]), o["activation"], o["output"])
+        mlp = _made(MLPConfig, o)
         images = tasks.from_source(source, dtype=dtype)
         if (mlp.sizes[0], mlp.sizes[-1]) != (784, 10):
             raise Failure(f"an image has 784 pixels and there are 10 digits: sizes are 784, …, 10; got {_text(o['sizes'])}.")
         return Trainer(MLP(mlp, seed=o["seed"], dtype=dtype), images, config, folder, about=about)
+    gpt = _made(GPTConfig, o, vocab_size=1)  # to find what is wrong with it before a long text is read
     task = tasks.from_source(
         source, context=o["context"], tokenizer=o["tokenizer"], vocab_size=o["vocab_size"], lines=o["lines"]
     )
     assert task.tokenizer is not None
-    gpt = GPTConfig(
-        vocab_size=task.tokenizer.vocab_size, context=o["context"], n_layer=o["layers"], n_head=o["heads"], d_model=o["width"],
-        n_kv_head=o["kv_heads"], d_ff=o["hidden"], activation=o["activation"], norm=o["norm"], positions=o["positions"],
-        tied=not o["untied"], bias=o["bias"], dropout=o["dropout"],
-    )  # fmt: skip
+    gpt = replace(gpt, vocab_size=task.tokenizer.vocab_size)
     return Trainer(GPT(gpt, seed=o["seed"], dtype=dtype), task, config, folder, about=about)
+
+
+def _made(config: Any, o: dict[str, Any], **more: Any) -> Any:
+    """A config from the options; Failure, in the options' names, for what it refuses."""
+    names = {field.name: SHORT.get(field.name, field.name) for field in fields(config) if field.name not in more}
+    try:
+        return config(
+            **{field: tuple(o[name]) if isinstance(o[name], list) else o[name] for field, name in names.items()}, **more
+        )
+    except ValueError as error:
+        words = re.compile(rf"\b({'|'.join(names)})\b")
+        raise Failure(words.sub(lambda word: _said(names[word[0]]), str(error))) from None
 
 
 def _resolved(source: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -279,8 +346,13 @@ def _resolved(source: str, given: dict[str, Any]) -> dict[str, Any]:
     defaults = DEFAULTS.get(source, A_TEXT)
     for name in given:
         if name not in defaults:
-            raise Failure(f"--{name.replace('_', '-')} does not apply to {source}.")
+            raise Failure(f"{_said(name)} does not apply to {source}.")
     o = defaults | given
+    for name, (other, values) in ONLY.items():
+        if given.get(name) and given[name] != defaults[name] and o[other] not in values:
+            raise Failure(f"{_said(name)} goes with {_said(other)} {' or '.join(values)}; got {o[other]}.")
+    if o.get("vocab_size") is not None and o["vocab_size"] < 1:
+        raise Failure(f"--vocab-size is a positive whole number; got {o['vocab_size']}.")
     steps = o["steps"]
     follows = {"warmup": min(100, steps // 10), "eval_every": max(1, steps // 20), "sample_every": max(1, steps // 5)}
     for name, value in follows.items():
@@ -293,6 +365,7 @@ def _resumed(folder: Path, source: str | None, given: dict[str, Any]) -> Trainer
     _, metadata = checkpoints.load_run(folder / CHECKPOINT)
     recorded = metadata.get("about", {}).get("options", {})
     asked = ({} if source is None else {"source": source}) | given
+    steps = asked.pop("steps", None)
     other = [
         f"{name} {_text(recorded.get(name))}, not {_text(value)}"
         for name, value in asked.items()
@@ -300,11 +373,18 @@ def _resumed(folder: Path, source: str | None, given: dict[str, Any]) -> Trainer
     ]
     if other:
         raise Failure(f"the run in {folder} has {'; '.join(other)}. Leave these out, or start another run with --out.")
-    return Trainer.resume(folder)
+    trainer = Trainer.resume(folder, steps=steps)
+    if steps not in (None, recorded.get("steps")):
+        recorded = recorded | {"steps": steps}
+        trainer.about = trainer.about | {"options": recorded}
+        if trainer.config.schedule != "constant" and trainer.step_count < trainer.config.steps:
+            rate = f"{trainer.schedule(trainer.step_count):.3g}"
+            print(f"the {trainer.config.schedule} is now that of {steps:,} steps, and the learning rate goes on from {rate}")
+    return trainer
 
 
 def _run(trainer: Trainer, folder: Path) -> int:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     config, kind = trainer.config, type(trainer.model).__name__
     count = sum(parameter.size for parameter in trainer.model.parameters())
     began = f"from step {trainer.step_count:,} to" if trainer.step_count else "in"
@@ -320,11 +400,21 @@ def _run(trainer: Trainer, folder: Path) -> int:
     except Diverged as error:
         print(f"chainrule: {error}", file=sys.stderr)
         code = 1
+    except InUse as error:
+        raise Failure(str(error)) from None
+    except MemoryError as error:
+        raise Failure(f"there is too little memory for this model and batch ({error}).") from None
     except OSError as error:
         raise Failure(f"cannot write {error.filename or folder}: {error.strerror}.") from None
-    curve = loss_curve(trainer.history, trainer.losses, title=str(trainer.about.get("options", {}).get("source", "")))
-    (folder / CURVE).write_text(curve, encoding="utf-8")
-    console.print(f"wrote {folder / CHECKPOINT}, {folder / CURVE}")
+    written = [str(folder / CHECKPOINT)]
+    if np.isfinite(trainer.losses).any() or np.isfinite([record.validation_loss for record in trainer.history]).any():
+        source = str(trainer.about.get("options", {}).get("source", ""))
+        try:
+            (folder / CURVE).write_text(loss_curve(trainer.history, trainer.losses, title=source), encoding="utf-8")
+        except OSError as error:
+            raise Failure(f"{written[0]} is written, but {folder / CURVE} cannot be: {error.strerror}.") from None
+        written.append(str(folder / CURVE))
+    console.print(f"wrote {', '.join(written)}")
     return code
 
 
@@ -347,11 +437,11 @@ class Lines(Report):
         said += [f"validation {record.validation_loss:.4f}"]
         said += [] if np.isnan(record.accuracy) else [f"right {record.accuracy:.2%}"]
         said += [f"{count / seconds:,.0f} {trainer.task.unit}/s"] if seconds else []
-        self.console.print("   ".join(said), markup=False)
+        self.console.print("   ".join(said))
 
     def sample(self, trainer: Trainer, text: str) -> None:
         if text:
-            self.console.print(textwrap.indent(text, "    ", lambda line: True), markup=False, style="dim")
+            self.console.print(textwrap.indent(text, "    ", lambda line: True), style="dim")
 
 
 class Bar(Lines):
@@ -409,11 +499,27 @@ def run_sample(arguments: argparse.Namespace) -> int:
 def _pieces(model: GPT, tokenizer: Any, lines: bool, arguments: argparse.Namespace, i: int) -> Iterator[str]:
     """The prompt, then what the model makes of it, as it is made."""
     boundary = [tokenizer.special[tasks.BOUNDARY]] if lines else []
-    ids = boundary + (tokenizer.encode(arguments.prompt) if arguments.prompt else [])
+    ids = boundary + (_encoded(arguments.prompt, tokenizer) if arguments.prompt else [])
     if not ids:
         ids = tokenizer.encode("\n") if "\n" in tokenizer.tokens or "Ċ" in tokenizer.tokens else [0]
-    yield arguments.prompt
-    yield from stream(
+    ends = [token for name, token in tokenizer.special.items() if name != tasks.UNKNOWN]  # a word not known is text
+    pieces = stream(
         model, ids, arguments.max_new_tokens, temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p,
-        stop=boundary or None, stop_strings=arguments.stop, tokenizer=tokenizer, seed=arguments.seed + i,
+        stop=ends or None, stop_strings=arguments.stop, tokenizer=tokenizer, seed=arguments.seed + i,
     )  # fmt: skip
+    yield arguments.prompt
+    yield from pieces
+
+
+def _encoded(prompt: str, tokenizer: Any) -> list[int]:
+    try:
+        ids: list[int] = tokenizer.encode(prompt)
+    except ValueError as error:
+        if tokenizer.kind not in ("char", "word"):
+            raise
+        what = str(error).partition(" is not in")[0]
+        raise Failure(
+            f"--prompt: {what} is not in the text that this model was trained on. Leave it out; or train with "
+            f"--tokenizer bpe, which reads any text."
+        ) from None
+    return ids

@@ -1,17 +1,21 @@
 """`chainrule train` and `chainrule sample`, as a user types them."""
 
+import dataclasses
 import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chainrule import train_cli
 from chainrule.cli import main
 from chainrule.models import checkpoints
-from chainrule.models.training import CHECKPOINT
+from chainrule.models.gpt import GPTConfig
+from chainrule.models.mlp import MLPConfig
+from chainrule.models.training import CHECKPOINT, Trainer, TrainingConfig
 
 TEXT = "the cat sat on the mat. the dog sat on the log.\n" * 6
 TINY = ["--layers=1", "--heads=2", "--width=8", "--context=5", "--steps=6", "--batch=3", "--eval-every=3", "--sample-every=0"]
@@ -55,11 +59,11 @@ def test_train_then_sample(book, capsys):
 
 
 def test_the_checkpoint_records_every_option(book):
-    assert main(["train", book, *TINY, "--norm", "rms", "--untied", "--betas", "0.8,0.9", "--dtype", "float64"]) == 0
+    assert main(["train", book, *TINY, "--norm", "rms", "--no-tied", "--betas", "0.8,0.9", "--dtype", "float64"]) == 0
     model, _, metadata = checkpoints.load_model(f"runs/book/{CHECKPOINT}")
     options = metadata["about"]["options"]
     assert set(options) == {"source", *train_cli.A_TEXT}
-    assert (options["source"], options["norm"], options["untied"], options["betas"]) == (book, "rms", True, [0.8, 0.9])
+    assert (options["source"], options["norm"], options["tied"], options["betas"]) == (book, "rms", False, [0.8, 0.9])
     assert (options["eval_every"], options["checkpoint_every"], options["warmup"]) == (
         3,
         3,
@@ -68,6 +72,31 @@ def test_the_checkpoint_records_every_option(book):
     assert model.config.norm == "rms"
     assert not model.config.tied
     assert model.E.dtype == "float64"
+
+
+def test_every_field_of_the_configs_is_an_option(book):
+    def fields_of(config):
+        return {train_cli.SHORT.get(field.name, field.name) for field in dataclasses.fields(config)}
+
+    assert fields_of(GPTConfig) | fields_of(MLPConfig) == set(train_cli.MODEL) | {"vocab_size"}
+    assert fields_of(TrainingConfig) == set(train_cli.TRAINING) - {"dtype"}
+    model = [
+        "--no-pre-norm",
+        "--tiled",
+        "--positions=rope",
+        "--rope-base=500",
+        "--rope-halves",
+        "--d-head=6",
+        "--norm-eps=0.01",
+    ]
+    training = ["--optimizer=sgd", "--momentum=0.5", "--nesterov", "--accumulate=2"]
+    assert main(["train", book, *TINY, *model, *training]) == 0
+    trainer = Trainer.resume("runs/book")
+    config, config_t = trainer.model.config, trainer.config
+    assert (config.pre_norm, config.tiled, config.rope_base, config.rope_halves) == (False, True, 500.0, True)
+    assert (config.d_head, config.norm_eps) == (6, 0.01)
+    assert (config_t.momentum, config_t.nesterov, config_t.accumulate) == (0.5, True, 2)
+    assert trainer.optimizer.momentum == 0.5
 
 
 def test_names_are_documents(tmp_path, capsys):
@@ -94,25 +123,30 @@ def test_digits(tmp_path, capsys):
 
 def test_a_file_of_options(book, capsys):
     Path("run.toml").write_text(
-        'source = "book.txt"\nout = "here"\nlayers = 1\nheads = 2\nwidth = 8\ncontext = 5\nsteps = 99\nuntied = true\n'
+        'source = "book.txt"\nout = "here"\nlayers = 1\nheads = 2\nwidth = 8\ncontext = 5\nsteps = 99\ntied = false\n'
         "betas = [0.5, 0.6]\nweight-decay = 0\n",
         encoding="utf-8",
     )
     assert main(["train", "--config=run.toml", "--steps=2"]) == 0
     options = checkpoints.load_model(f"here/{CHECKPOINT}")[2]["about"]["options"]
     assert options["steps"] == 2  # the command line wins
-    assert (options["width"], options["untied"], options["betas"], options["weight_decay"]) == (8, True, [0.5, 0.6], 0.0)
+    assert (options["width"], options["tied"], options["betas"], options["weight_decay"]) == (8, False, [0.5, 0.6], 0.0)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("wieght_decay = 0.1", "there is no option 'wieght_decay'. Did you mean weight_decay?"),
-        ("xyzzy = 1", "there is no option 'xyzzy'. There are: layers, "),
+        ("xyzzy = 1", "there is no option 'xyzzy'. There are: context, "),
         ("steps = 1.5", "steps does not take 1.5"),
-        ("untied = 1", "untied does not take 1"),
+        ("tied = 1", "tied does not take 1"),
         ('norm = "batch"', "norm is one of layer, rms; got 'batch'"),
+        ("betas = [0.9]", "betas does not take [0.9]"),
         ("steps 3", "is not TOML"),
+        ("steps = 3\0", "is not TOML"),
+        ("steps = " + "[" * 5000, "is nested too deeply"),
+        ('out = "a\\u0000b"', "out is the name of a file or folder, as text; got 'a\\x00b'"),
+        ("source = 3", "source is the name of a file or folder, as text; got 3"),
     ],
 )
 def test_files_of_options_that_make_no_sense(content, said, book, capsys):
@@ -122,6 +156,8 @@ def test_files_of_options_that_make_no_sense(content, said, book, capsys):
 
 def test_a_file_of_options_that_is_missing(book, capsys):
     assert "cannot read run.toml: No such file" in failure(["train", book, "--config=run.toml"], capsys)
+    Path("run.toml").mkdir()
+    assert "cannot read run.toml: Is a directory" in failure(["train", book, "--config=run.toml"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +169,21 @@ def test_a_file_of_options_that_is_missing(book, capsys):
         (["train", "empty.txt"], "empty.txt is empty"),
         (["train", "latin.txt"], "latin.txt is not UTF-8: byte 0xe9 at 1"),
         (["train", "book.txt", "--context=400"], "has 288 tokens; with a context of 400 it takes at least 446"),
-        (["train", "book.txt", "--lines", "--steps=0"], "steps is a whole number from 1; got 0"),
-        (["train", "book.txt", "--heads=3"], "n_head must divide d_model"),
+        (["train", "book.txt", "--lines", "--steps=0"], "chainrule: --steps is a whole number from 1; got 0"),
+        (["train", "book.txt", "--heads=3"], "--heads must divide --width"),
+        (["train", "book.txt", "--vocab-size=-5", "--tokenizer=word"], "--vocab-size is a positive whole number; got -5"),
+        (["train", "book.txt", "--vocab-size=300"], "--vocab-size goes with --tokenizer bpe or word; got char"),
+        (["train", "book.txt", "--betas=2,3"], "--betas are two numbers in [0, 1)"),
+        (["train", "book.txt", "--weight-decay=inf"], "--weight-decay is not negative and finite"),
+        (["train", "book.txt", "--lr=nan"], "--lr is the learning rate, positive and finite; got nan"),
+        (["train", "book.txt", "--dropout=2"], "--dropout leaves out"),
+        (["train", "missing.txt", "--kv-heads=0"], "there is no file"),
+        (["train", "latin.txt", "--kv-heads=0"], "--kv-heads is a positive whole number; got 0"),  # before it is read
+        (["train", "book.txt", "--momentum=0.9"], "--momentum goes with --optimizer sgd; got adamw"),
+        (["train", "digits", "--weight-decay=0.5"], "--weight-decay goes with --optimizer adamw; got sgd"),
+        (["train", "book.txt", "--rope-base=5"], "--rope-base goes with --positions rope; got learned"),
+        (["train", "book.txt", "--schedule=constant", "--final=0.5"], "--final goes with --schedule cosine or linear"),
+        (["train", "b\udce9k.txt"], "a checkpoint records the name of its text, and 'b\\udce9k.txt' is not UTF-8"),
         (["train", "book.txt", "--sizes=784,10"], "--sizes does not apply to book.txt"),
         (["train", "digits", "--heads=3"], "--heads does not apply to digits"),
         (["train", "digits", "--sizes=784,5"], "sizes are 784, …, 10; got 784,5"),
@@ -147,6 +196,11 @@ def test_a_file_of_options_that_is_missing(book, capsys):
 def test_mistakes_are_named(arguments, said, book, capsys):
     Path("empty.txt").write_bytes(b"")
     Path("latin.txt").write_bytes("né".encode("latin-1"))
+    if "b\udce9k.txt" in arguments:
+        try:
+            Path("b\udce9k.txt").write_text(TEXT, encoding="utf-8")
+        except OSError:
+            pytest.skip("this file system has names in UTF-8 alone")
     assert said in failure(arguments, capsys)
 
 
@@ -162,11 +216,104 @@ def test_a_run_is_not_overwritten(book, capsys):
     assert main(["train", book, *TINY]) == 0
     before = Path("runs/book", CHECKPOINT).read_bytes()
     assert "runs/book holds a run. Go on with it by --resume" in failure(["train", book, *TINY], capsys)
-    said = failure(["train", book, "--resume", "--width=16", "--lr=0.5", "--steps=6"], capsys)
+    said = failure(["train", book, "--resume", "--width=16", "--lr=0.5", "--steps=60"], capsys)
     assert "has width 8, not 16; lr 0.001, not 0.5. Leave these out" in said
     assert Path("runs/book", CHECKPOINT).read_bytes() == before
     assert main(["train", "--resume", "--out=runs/book"]) == 0  # nothing is left to do
     assert Path("runs/book", CHECKPOINT).read_bytes() == before
+
+
+def test_a_run_is_lengthened(book, capsys):
+    constant = [*TINY, "--schedule=constant"]
+    assert main(["train", book, *constant]) == 0
+    assert "has done 6 steps; it can do more" in failure(["train", book, "--resume", "--steps=3"], capsys)
+    assert main(["train", book, "--resume", "--steps=9"]) == 0
+    printed = capsys.readouterr().out
+    assert "from step 6 to 9 steps" in printed
+    assert "learning rate goes on" not in printed
+    assert main(["train", book, *constant, "--steps=9", "--out=whole"]) == 0
+    assert Path("runs/book", CHECKPOINT).read_bytes() == Path("whole", CHECKPOINT).read_bytes()
+    assert main(["train", book, "--resume", "--steps=9"]) == 0  # it is recorded
+    assert main(["train", book, *TINY, "--out=cosine"]) == 0
+    capsys.readouterr()
+    assert main(["train", "--resume", "--out=cosine", "--steps=12"]) == 0
+    assert "the cosine is now that of 12 steps, and the learning rate goes on from 0.00055\n" in capsys.readouterr().out
+
+
+def test_a_text_that_has_changed_is_named(book, capsys):
+    assert main(["train", book, *TINY]) == 0
+    for other in (TEXT + "the", TEXT + "é"):
+        Path(book).write_text(other, encoding="utf-8")
+        said = failure(["train", "--resume", "--out=runs/book"], capsys)
+        assert "book.txt has other data now than runs/book was trained on" in said
+
+
+def test_two_runs_in_a_folder(book, capsys, monkeypatch):
+    def step(report, trainer):
+        if trainer.step_count == 4:
+            assert "Another run is writing into runs/book now" in failure(["train", "--resume", "--out=runs/book"], capsys)
+
+    monkeypatch.setattr(train_cli.Lines, "step", step)
+    assert main(["train", book, *TINY]) == 0
+
+
+@pytest.mark.parametrize("name", ["[bold]a[/b]:smile:", "a\udce9"])
+def test_names_that_mean_something_elsewhere(name, tmp_path):
+    """In another process: what is printed depends on the terminal's encoding."""
+    (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
+    code = f"import sys; from chainrule.cli import main; sys.exit(main({['train', 'book.txt', *TINY, '--out', name]!r}))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+    assert f"wrote {name.encode('utf-8', 'backslashreplace').decode()}/{CHECKPOINT}" in run.stdout.decode()
+    assert (tmp_path / name / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("folder", ["loss.svg", "log.jsonl"])
+def test_a_folder_where_a_file_should_be(folder, book, capsys):
+    Path("runs/book", folder).mkdir(parents=True)
+    said = failure(["train", book, *TINY], capsys)
+    assert f"runs/book/{folder}" in said
+    assert "Is a directory" in said
+    assert Path("runs/book", CHECKPOINT).exists() == (folder == "loss.svg")
+
+
+def test_sampling_ends_at_special_tokens(book, capsys):
+    assert main(["train", book, *TINY, "--tokenizer=bpe", "--vocab-size=260"]) == 0
+    model, tokenizer, _ = checkpoints.load_model(f"runs/book/{CHECKPOINT}")
+    (end,) = tokenizer.special.values()
+    model.E.data = np.float32(np.arange(260) == end)[:, None] * np.ones(8, np.float32)
+    model.norm.beta.data = np.ones(8, np.float32)  # so that the logit of the special token is the largest
+    checkpoints.save_model("end.safetensors", model, tokenizer)
+    capsys.readouterr()
+    assert main(["sample", "end.safetensors", "--prompt=the cat", "--temperature=0", "--max-new-tokens=3"]) == 0
+    assert capsys.readouterr().out == "the cat\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompt=thé"], "--prompt: 'é' at position 2 is not in the text that this model was trained on. Leave it out; or"),
+        (["--max-new-tokens=-1"], "max_new_tokens"),
+        (["--temperature=nan"], "temperature"),
+        (["--top-k=0"], "top_k"),
+        (["--top-p=2"], "top_p"),
+    ],
+)
+def test_samples_that_make_no_sense(arguments, said, book, capsys):
+    main(["train", book, *TINY])
+    capsys.readouterr()
+    assert main(["sample", "runs/book", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("wrong", ["--count=0", "--count=-3", "--count=1.5", "--max-new-tokens=2.5"])
+def test_numbers_of_samples(wrong, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["sample", "runs/book", wrong])
+    assert left.value.code == 2
+    assert wrong.split("=")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

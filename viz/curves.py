@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.viz.graph_model import clean
+
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 44, 52  # margins; the names of the curves stand in the right one
 BINS = 80  # points of the training curve at most: each the mean of its share of the steps
@@ -61,7 +63,7 @@ def loss_curve(history: Iterable[Any], losses: Sequence[float] = (), title: str 
         y = min(max(y, y_low), y_high)
         return round(LEFT + inner_width * x / x_end, 1), round(TOP + inner_height * (y_high - y) / (y_high - y_low), 1)
 
-    parts = [f'<text class="title" x="{LEFT}" y="24">{escape(title)}</text>'] if title else []
+    parts = [f'<text class="title" x="{LEFT}" y="24">{escape(clean(title))}</text>'] if title else []
     for y in y_ticks:
         height = at((0, y))[1]
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
@@ -99,7 +101,7 @@ def loss_curve(history: Iterable[Any], losses: Sequence[float] = (), title: str 
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
-        f"<title>{escape(title or 'Loss curve')}</title>\n<style>{STYLE}</style>\n{drawn}\n</svg>\n"
+        f"<title>{escape(clean(title) or 'Loss curve')}</title>\n<style>{STYLE}</style>\n{drawn}\n</svg>\n"
     )
 
 

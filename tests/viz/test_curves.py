@@ -75,6 +75,7 @@ def test_titles_are_text():
     svg = loss_curve([(0, 1.0, 1.0)], title='名 <script>alert("x")</script>')
     assert '名 <script>alert("x")</script>' in texts(svg)
     assert "<script>" not in svg
+    assert "a��b" in texts(loss_curve([(0, 1.0, 1.0)], title="a\udce9\x01b"))  # XML has no such characters
 
 
 def test_what_is_not_finite_is_left_out():
