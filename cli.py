@@ -110,7 +110,11 @@ def run_trace(arguments: argparse.Namespace) -> int:
 
 
 def run_draw(arguments: argparse.Namespace) -> int:
-    drawing = viz.draw(_loss(arguments), zoom=arguments.zoom)
+    loss = _loss(arguments)
+    try:
+        drawing = viz.draw(loss, zoom=arguments.zoom)
+    except (ValueError, TypeError) as error:  # too many numbers, or an operation that cannot be taken apart
+        raise Failure(error.args[0]) from None
     if not (arguments.svg or arguments.html or arguments.json):
         arguments.svg = "graph.svg"
     _write(arguments, svg=drawing.to_svg, html=drawing.to_html, json=drawing.to_json)
@@ -193,6 +197,8 @@ def _write(arguments: argparse.Namespace, **writers: Any) -> None:
                 Path(path).write_text(text_of(), encoding="utf-8")
             except OSError as error:
                 raise Failure(f"cannot write {path}: {error.strerror}.") from None
+            except viz.LayoutError as error:
+                raise Failure(str(error)) from None
             print(f"wrote {path}")
 
 

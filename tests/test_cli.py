@@ -91,6 +91,20 @@ def test_draw(script, tmp_path, capsys):
     assert "tanh" in out.read_text(encoding="utf-8")
 
 
+def test_drawings_that_cannot_be(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "large.py"
+    path.write_text(
+        "import numpy as np\nfrom chainrule import Tensor\n"
+        "W = Tensor(np.ones((60, 60)), requires_grad=True)\nloss = np.sum(np.ones((40, 60)) @ W)\n",
+        encoding="utf-8",
+    )
+    assert main(["draw", str(path), "--zoom", "scalar"]) == 2
+    assert 'or all of it with zoom="tensor"' in capsys.readouterr().err
+    monkeypatch.setattr("chainrule.viz.svg.engines", list)
+    assert main(["draw", str(path), "--svg", str(tmp_path / "g.svg")]) == 2
+    assert "chainrule: Drawing needs a Graphviz engine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", ["ridders", "complex", "central"])
 def test_check(method, capsys):
     assert main(["check", "--method", method]) == 0

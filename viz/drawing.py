@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
+from math import isqrt, prod
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from chainrule.autograd.graph import ancestors, as_recorded, opened
 from chainrule.autograd.ledger import Trace, trace
 from chainrule.autograd.scalar import as_graph, scalar_graph
 from chainrule.autograd.tensor import Tensor
 from chainrule.autograd.value import Value
+from chainrule.autograd.value import ancestors as value_ancestors
 from chainrule.viz.dot import dot_of
 from chainrule.viz.graph_model import GraphModel, graph_model
 from chainrule.viz.html import page_of
 from chainrule.viz.svg import svg_of
 
 FilePath = str | PathLike[str]
+
+MOST_NUMBERS = 100_000  # nodes of a graph drawn number by number: ten seconds
+PRODUCTS = {"matmul", "einsum", "tensordot", "convolve"}
 
 
 class Drawing:
@@ -74,20 +82,46 @@ def draw(loss: Tensor | Value | Trace, *, zoom: str = "tensor", adjoints: bool =
     Args:
         loss: a Tensor, or what `trace` returned.
         zoom: "tensor", one box an operation; "module", one box for each innermost module; "scalar", one box a number (of
-            a small model). Beyond 300 boxes modules, then
-            chains are folded further, and the drawing says how many nodes are hidden.
+            a small model, 100,000 numbers at most). Beyond 300 boxes modules, then chains are folded further, and the
+            drawing says how many nodes are hidden.
         adjoints: compute ∂loss/∂node for every node (no `.grad` is touched). Of a loss that is not a single number they are
             shown as not computed.
     Raises:
-        TypeError: for anything else than a Tensor or a Trace. ValueError: if it does not require a gradient.
+        TypeError: for anything else than a Tensor or a Trace. ValueError: if it does not require a gradient, or has too many
+            numbers for zoom="scalar".
     """
-    if isinstance(loss, Value):
-        loss = as_graph(loss)
     if zoom == "scalar" and isinstance(loss, Tensor):
-        loss, zoom = as_graph(scalar_graph(loss)), "tensor"  # each number is a tensor of its own
+        _check_size(number_count(loss))
+        loss, zoom = scalar_graph(loss), "tensor"  # each number is a tensor of its own
+    if isinstance(loss, Value):
+        _check_size(len(value_ancestors(loss)))
+        loss = as_graph(loss)
     if isinstance(loss, Trace):
         return Drawing(graph_model(None, trace=loss, zoom=zoom, adjoints=adjoints))
     return Drawing(graph_model(loss, zoom=zoom, adjoints=adjoints))
+
+
+def number_count(loss: Tensor) -> int:
+    """About how many nodes the graph of a loss has number by number: products and sums of matrices are counted singly."""
+    output, _ = opened(as_recorded(loss)[0])
+    count = 0
+    for node in ancestors(output):
+        sizes = [np.size(value) for value in node.values]
+        if node.primitive is None or node.primitive.name not in PRODUCTS:
+            count += max([node.size, *sizes])
+        elif node.primitive.name == "matmul":
+            count += 2 * node.size * np.shape(node.values[0])[-1]
+        else:
+            count += 2 * isqrt(prod([node.size, *sizes]))  # as for matrices: (n k) (k m) (n m) = (n k m)²
+    return count
+
+
+def _check_size(count: int) -> None:
+    if count > MOST_NUMBERS:
+        raise ValueError(
+            f"Number by number this graph has about {count:,} nodes, and a drawing takes {MOST_NUMBERS:,} at most. Draw "
+            'the loss of a smaller model or of fewer rows of data; or all of it with zoom="tensor" or "module".'
+        )
 
 
 def explore(loss: Tensor | Value, target: Any, index: Any = None) -> Drawing:

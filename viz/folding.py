@@ -44,12 +44,16 @@ def fold(nodes: Sequence[Tensor], zoom: str, limit: int | None, keep: Collection
     operations = [node for node in nodes if node.primitive is not None]
     leaves = [node for node in nodes if node.primitive is None]
     groups = _with_leaves([Group([node], scope=node.scope) for node in operations], leaves, keep)
-    stages = _stages(operations, keep)
+    stages = _stages(operations, limit or 0, keep)
     if zoom == "module":
         groups = _with_leaves(next(stages, []), leaves, keep)
-    while limit is not None and boxes(groups) > limit and (coarser := next(stages, None)) is not None:
+    while limit is not None and _too_many(groups, limit) and (coarser := next(stages, None)) is not None:
         groups = _with_leaves(coarser, leaves, keep)
-    return groups if limit is None or boxes(groups) <= limit else _fold_leaves(groups, keep)
+    return groups if limit is None or not _too_many(groups, limit) else _fold_leaves(groups, keep)
+
+
+def _too_many(groups: Sequence[Group], limit: int) -> bool:
+    return len(groups) > limit or boxes(groups) > limit
 
 
 def boxes(groups: Sequence[Group]) -> int:
@@ -63,7 +67,7 @@ def constants(node: Tensor) -> dict[int, Any]:
     return dict(list(found.items())[:MOST_CONSTANTS])
 
 
-def _stages(operations: Sequence[Tensor], keep: Collection[Tensor]) -> Iterator[list[Group]]:
+def _stages(operations: Sequence[Tensor], limit: int, keep: Collection[Tensor]) -> Iterator[list[Group]]:
     """The operations in fewer and fewer groups."""
     groups = [Group([node], scope=node.scope) for node in operations]
     for folded in _module_levels({node.scope for node in operations}):
@@ -73,7 +77,8 @@ def _stages(operations: Sequence[Tensor], keep: Collection[Tensor]) -> Iterator[
     yield groups
     kept = len(groups)
     while kept := kept // 2:
-        yield _fold_middle(groups, kept, keep)
+        if 2 * kept <= limit:  # else the ends alone are too many
+            yield _fold_middle(groups, kept, keep)
 
 
 # Modules
