@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 
 MOST_NODES = 60  # beyond it unnamed nodes are folded, then the middle
 MOST_ENTRIES = 8  # shown of one node
+MOST_TERMS = 20  # shown of one cut
 
 
 def account(t: Trace) -> str:
     """The account of a trace. Each node has its rule, and for its entries: value, adjoint, tangent and flow."""
-    lines = [
-        f"∂{t.output.label}/∂{t.name} = {t.total!r}"
-        + ("" if t.index is not None else "   (along its own gradient: Σ gradient²)"),
-        f"{t.output.label} = {t.output.item()!r}",
-        "",
-        f"From the loss to the entry. adjoint: ∂L/∂n; tangent: ∂n/∂{t.name}; flow: adjoint · tangent.",
-        "At every node what flows in flows out, so the flows at each cut sum to the derivative.",
+    lines = [f"{t.quantity} = {t.total!r}", f"{t.output.label} = {t.output.item()!r}", ""]
+    if t.index is None:
+        part = "" if np.array_equal(t.direction, t.nodes[0].adjoint) else ", in the entries asked for"
+        lines += [
+            f"The squared norm of the gradient of {t.name}{part}: how fast {t.output.label} changes along it.",
+            "",
+        ]
+    tangent = f"∂n/∂{t.name}" if t.index is not None else f"how n changes as {t.name} moves along its gradient"
+    lines += [
+        f"From {t.output.label} to {t.name}. adjoint: ∂L/∂n; tangent: {tangent}; flow: adjoint · tangent.",
+        f"At every node what flows in flows out, so the flows at each cut sum to {t.total:.7g}.",
         "",
     ]
     shown, hidden = _visible(t)
@@ -73,23 +78,46 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
     return lines
 
 
+def node_text(flow: NodeFlow) -> str:
+    """One node of an account: its operation, and for its entries value, adjoint, tangent and flow."""
+    return "\n".join(map(printable, [forward_text(flow.node), *(f"  {row}" for row in _entries(flow))]))
+
+
+def cut_text(cut: Cut) -> str:
+    """A cut as a table: its largest terms, the sum of the rest, the total and how much cancels."""
+    rows, count, rest = _largest_terms(cut, MOST_TERMS)
+    table = [(label, f"{value:+.7g}") for value, label in rows]
+    table += [(f"{count:,} more", f"{rest:+.7g}")] if count else []
+    table.append(("total", f"{cut.total:+.7g}"))
+    left, right = (max(len(row[i]) for row in table) for i in (0, 1))
+    lines = [f"cut {cut.name}, the largest terms first", *(f"  {label:{left}}  {value:>{right}}" for label, value in table)]
+    lines.append(f"cancellation {cut.cancellation:.4g} (Σ|term| / |Σ term|), residual {cut.residual:.1g}")
+    return "\n".join(map(printable, lines))
+
+
 def _sum_text(cut: Cut) -> str:
-    """The largest terms, and the sum of the rest."""
+    """The largest terms of a cut, and the sum of the rest, in a line."""
+    largest, count, rest = _largest_terms(cut, 4)
+    text = " ".join(f"{value:+.7g} ({label})" for value, label in largest)
+    if count:
+        text += f" {rest:+.7g} ({count:,} more)"
+    return f"{text} = {cut.total:.7g};  cancellation {cut.cancellation:.4g}, residual {cut.residual:.1g}"
+
+
+def _largest_terms(cut: Cut, most: int) -> tuple[list[tuple[float, str]], int, float]:
+    """(value, label) of the largest terms; how many more there are, and their sum."""
     found: list[tuple[float, str]] = []
     count, total = 0, 0.0
     for label, part in cut.parts:
         flat = np.ravel(part)
         count += int(np.count_nonzero(flat))
         total += float(flat.sum())
-        for i in largest_first(flat, 4):
+        for i in largest_first(flat, most):
             if flat[i]:
                 index = tuple(int(k) for k in np.unravel_index(i, part.shape))
                 found.append((float(flat[i]), entry_label(label, index)))
-    largest = sorted(found, key=lambda term: -abs(term[0]))[:4]
-    text = " ".join(f"{value:+.7g} ({label})" for value, label in largest)
-    if count > len(largest):
-        text += f" {total - sum(value for value, _ in largest):+.7g} ({count - len(largest):,} more)"
-    return f"{text} = {cut.total:.7g};  cancellation {cut.cancellation:.4g}, residual {cut.residual:.1g}"
+    largest = sorted(found, key=lambda term: -abs(term[0]))[:most]
+    return largest, count - len(largest), total - sum(value for value, _ in largest)
 
 
 def largest_first(flat: Any, count: int) -> Any:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chainrule.autograd.check import Entry
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class EdgeFlow:
     """What an input receives from one node that uses it, and how much of the derivative comes along there."""
 
@@ -55,8 +55,12 @@ class EdgeFlow:
         """The rule behind the contribution, such as `∂L/∂Q = ∂L/∂S @ K`."""
         return rule_text(self.node, self.position, self.output)
 
+    def __repr__(self) -> str:
+        from_ = self.input.label if isinstance(self.input, Tensor) else "a constant"
+        return f"<EdgeFlow {from_} → {self.node.label}: {self.flow:.7g}>"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class NodeFlow:
     """One node between the entry and the loss."""
 
@@ -76,8 +80,16 @@ class NodeFlow:
         """adjoint · tangent, entry by entry."""
         return _product(self.adjoint, self.tangent)
 
+    def __str__(self) -> str:
+        from chainrule.autograd.account import node_text
 
-@dataclass
+        return node_text(self)
+
+    def __repr__(self) -> str:
+        return f"<NodeFlow of {self.node.label}, of shape {self.node.shape}: {self.total:.7g}>"
+
+
+@dataclass(repr=False)
 class Cut:
     """All that passes between the entry and the loss at one moment: the node just made, and older nodes still to be used.
 
@@ -111,6 +123,14 @@ class Cut:
         size = sum(float(np.sum(np.abs(flow))) for _, flow in self.parts)
         return size / abs(self.total) if self.total else (inf if size else 1.0)
 
+    def __str__(self) -> str:
+        from chainrule.autograd.account import cut_text
+
+        return cut_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Cut at {self.name}: {len(self.terms)} terms, total {self.total:.7g}>"
+
 
 class Trace:
     """The account of ∂L/∂θ. Made by `trace`; see the module's text.
@@ -139,6 +159,12 @@ class Trace:
     def name(self) -> str:
         """What the derivative is taken by, such as `WQ[1,0]`."""
         return entry_label(self.entry.path, self.index) if self.index is not None else self.entry.path
+
+    @property
+    def quantity(self) -> str:
+        """What `total` is, as text: `∂loss/∂WQ[1,0]`, or `Σ (∂loss/∂WQ)²` for a whole tensor, a sum over its entries."""
+        derivative = f"∂{self.output.label}/∂{self.name}"
+        return derivative if self.index is not None else f"Σ ({derivative})²"
 
     def __getitem__(self, name: str) -> NodeFlow:
         """The account of the node called `name`. Raises KeyError with the names there are."""
@@ -243,7 +269,7 @@ class Trace:
         return account(self)
 
     def __repr__(self) -> str:
-        return f"<Trace of ∂{self.loss.label}/∂{self.name} = {self.total!r} over {len(self.nodes)} nodes>"
+        return f"<Trace of {self.quantity} = {self.total!r} over {len(self.nodes)} nodes>"
 
     def to_dict(self) -> dict[str, Any]:
         """The whole account as plain data: names, numbers and lists."""

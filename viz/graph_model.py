@@ -237,7 +237,7 @@ class _Builder:
                     edges[edge.id] = edge
                 elif isinstance(edge.flow, float) and isinstance(known.flow, (float, type(None))):
                     known.flow = edge.flow + (known.flow or 0.0)  # several edges between the same two boxes
-        title = f"∂{self.trace.loss.label}/∂{self.trace.name}" if self.trace else self.output.path
+        title = self.trace.quantity if self.trace else self.output.path
         model = GraphModel(
             title=clean(title),
             output=self.id_of[self.output],

@@ -320,7 +320,8 @@ function showCuts() {
   const panel = document.getElementById("cuts");
   panel.replaceChildren(
     element("h2", {}, `${model.title} = ${format(model.entry.total)}`),
-    element("p", { class: "faint" }, "At each cut between the entry and the loss the flows sum to this derivative."),
+    ...(model.entry.index ? [] : [element("p", { class: "faint" }, "The squared norm of the gradient: how fast the loss changes along it.")]),
+    element("p", { class: "faint" }, "At each cut between the entry and the loss the flows sum to this."),
     ...model.cuts.flatMap((cut) => [cutButton(cut), element("div", { hidden: "" })]),
     element("p", { class: "faint" }, `Largest imbalance at any node or cut: ${format(model.entry.residual)}`),
   );
@@ -389,7 +390,12 @@ theme(window.matchMedia("(prefers-color-scheme: dark)").matches);
 // Start
 
 const folded = model.hidden ? `, ${model.hidden.toLocaleString("en")} of them folded` : "";
-document.getElementById("about").textContent = `${model.size.toLocaleString("en")} nodes${folded}`;
+const about = document.getElementById("about");
+about.append(`${model.size.toLocaleString("en")} nodes${folded}`);
+if (model.entry) {
+  const sign = (name, text) => element("span", { class: `${name}-text` }, text);
+  about.append(". Edges carry the flow, ∂L/∂n · tangent: ", sign("plus", "blue +"), ", ", sign("minus", "orange −"), ", dashed 0");
+}
 fit();
 select(model.entry ? model.entry.node : model.output);
 if (model.entry) {

@@ -105,6 +105,42 @@ def test_the_account_reads_from_loss_to_entry(example):
     assert text.endswith(": ok")
 
 
+def test_parts_of_the_account_can_be_printed(example):
+    model, loss = example
+    t = trace(loss, model.WQ[1, 0])
+    assert str(t.cut("A")).splitlines() == [
+        "cut A, the largest terms first",
+        "  A[1,0]  +0.2479169",
+        "  A[1,1]  -0.1143546",
+        "  total   +0.1335623",
+        f"cancellation 2.712 (Σ|term| / |Σ term|), residual {t.cut('A').residual:.1g}",
+    ]
+    assert repr(t.cut("A")) == "<Cut at A: 2 terms, total 0.1335623>"
+    assert str(t["A"]).splitlines()[0] == "A = softmax(S, bool[2, 2])"
+    assert str(t["A"]).splitlines()[-1].split() == ["A[1,1]", "0.2689414", "0.5816258", "-0.1966119", "-0.1143546"]
+    assert repr(t["A"]) == "<NodeFlow of A, of shape (2, 2): 0.1335623>"
+    assert [repr(edge) for edge in t["A"].edges] == ["<EdgeFlow S → A: 0.1335623>", "<EdgeFlow a constant → A: 0>"]
+
+
+def test_a_long_cut_shows_its_largest_terms():
+    w = Tensor(np.arange(1.0, 31.0), requires_grad=True, name="w")
+    loss = np.sum(named("h", 2.0 * w))
+    lines = str(trace(loss, w).cut("h")).splitlines()
+    assert lines[1:3] == ["  h[0]       +4", "  h[1]       +4"]
+    assert lines[-3:-1] == ["  10 more   +40", "  total    +120"]
+    assert len(lines) == 1 + 20 + 3
+
+
+def test_the_account_of_a_whole_tensor_says_what_its_total_is(example):
+    _, loss = example
+    whole, row = trace(loss, "WQ"), trace(loss, "WV[1]")
+    lines = str(whole).splitlines()
+    assert lines[0] == f"Σ (∂loss/∂WQ)² = {whole.total!r}"
+    assert "The squared norm of the gradient of WQ: how fast loss changes along it." in lines
+    assert "The squared norm of the gradient of WV, in the entries asked for: how fast loss changes along it." in str(row)
+    assert repr(whole) == f"<Trace of Σ (∂loss/∂WQ)² = {whole.total!r} over 10 nodes>"
+
+
 def test_as_data(example):
     model, loss = example
     t = trace(loss, model.WQ[1, 0])

@@ -14,8 +14,8 @@ import pytest
 from chainrule import Tensor, named
 from chainrule.autograd import record_sources
 from chainrule.autograd.ledger import trace
-from chainrule.models import WorkedExample
-from chainrule.viz import draw
+from chainrule.models import MLP, MLPConfig, WorkedExample
+from chainrule.viz import draw, explore
 from chainrule.viz.dot import PALETTE
 
 HOSTILE = [
@@ -368,3 +368,17 @@ class TestBrowser:
         page.click(f"#{fold.id}")
         assert page.inner_text("#node code").endswith("step, and 194 more")
         assert page.inner_text("#about") == "402 nodes, 394 of them folded"
+
+    def test_the_legend_stands_where_nothing_hides_it(self, open_page):
+        x = np.linspace(-1, 1, 24).reshape(4, 6)
+        model = MLP(MLPConfig((6, 5, 5, 5, 5, 5, 3)))
+        for target in ("W1[0,0]", "W1"):
+            page = open_page(explore(np.sum(model(x)), target))
+            page.set_viewport_size({"width": 1200, "height": 800})
+            legend = page.query_selector("#about")
+            assert legend.inner_text().endswith("Edges carry the flow, ∂L/∂n · tangent: blue +, orange −, dashed 0")
+            box = legend.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 1200
+            assert not any(text.is_visible() for text in page.query_selector_all("#graph g.graph > text"))
+            assert ("The squared norm of the gradient" in page.inner_text("#cuts")) == (target == "W1")
