@@ -7,8 +7,10 @@ Without a script each shows the worked example of the notes. With one, the scrip
 from __future__ import annotations
 
 import argparse
+import re
 import runpy
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rich.theme import Theme
 import chainrule
 from chainrule import Tensor, models, train_cli, viz
 from chainrule.autograd import record_sources
+from chainrule.autograd.account import account
 from chainrule.autograd.check import check_graph
 from chainrule.autograd.graph import ancestors
 from chainrule.autograd.ledger import Trace, trace
@@ -48,6 +51,9 @@ THEME = Theme({
     "account.ok": "bold green",
     "account.wrong": "bold red",
 })  # fmt: skip
+
+
+WIDE = 76  # columns that the tables of an account take
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -104,7 +110,8 @@ def run_trace(arguments: argparse.Namespace) -> int:
     loss = _loss(arguments)
     t = trace_or_fail(loss, arguments.to or _default_target(arguments, loss))
     checked = t.check()
-    _print(str(t))
+    console = _console()
+    _print(account(t, digits=7 if console.width >= WIDE else 3))
     _write(arguments, svg=t.to_svg, html=t.to_html, json=t.to_json)
     return 0 if checked.verdict in ("ok", "kink") else 1
 
@@ -202,6 +209,19 @@ def _write(arguments: argparse.Namespace, **writers: Any) -> None:
             print(f"wrote {path}")
 
 
+def _console() -> Console:
+    return Console(theme=THEME, highlighter=AccountHighlighter(), markup=False, emoji=False)
+
+
 def _print(text: str) -> None:
-    console = Console(theme=THEME, highlighter=AccountHighlighter(), markup=False, emoji=False)
+    console = _console()
+    if console.is_terminal:
+        text = "\n".join(_folded(line, console.width) for line in text.splitlines())
     console.print(text, soft_wrap=True)
+
+
+def _folded(line: str, width: int) -> str:
+    """A line too long for the terminal, folded between words; below its beginning stay the lines of the account."""
+    lead = re.match(r"[ │├─●⋮]*", line)[0]  # type: ignore[index]
+    below = lead.replace("├─", "│ ").replace("●", "│") + "  "
+    return "\n".join(textwrap.wrap(line, width, subsequent_indent=below, break_on_hyphens=False)) or line

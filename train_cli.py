@@ -166,6 +166,7 @@ def add_commands(commands: Any) -> None:
     """Add `train` and `sample` to the subparsers of the command line."""
     training = commands.add_parser(
         "train",
+        usage="chainrule train [SOURCE] [--out FOLDER] [--resume] [--config FILE.toml] [--OPTION VALUE ...]",
         help="Train a GPT on text, or a perceptron on digits.",
         description="Train a GPT on text, or a perceptron on handwritten digits, and keep it in a folder.\n"
         "Ctrl-C saves and stops; --resume goes on, to the same bytes as a run that never stopped.",

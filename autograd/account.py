@@ -19,8 +19,8 @@ MOST_ENTRIES = 8  # shown of one node
 MOST_TERMS = 20  # shown of one cut
 
 
-def account(t: Trace) -> str:
-    """The account of a trace. Each node has its rule, and for its entries: value, adjoint, tangent and flow."""
+def account(t: Trace, digits: int = 7) -> str:
+    """The account of a trace. Each node has its rule, and for its entries value, adjoint, tangent and flow, to some digits."""
     lines = [f"{t.quantity} = {t.total!r}", f"{t.output.label} = {t.output.item()!r}", ""]
     if t.index is None:
         part = "" if np.array_equal(t.direction, t.nodes[0].adjoint) else ", in the entries asked for"
@@ -38,7 +38,7 @@ def account(t: Trace) -> str:
     for flow in shown:
         if flow in hidden:
             lines += [f"  ⋮  {hidden[flow]} more nodes", "  │"]
-        lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None)
+        lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None, digits)
     lines += ["", *_summary(t)]
     return "\n".join(map(printable, lines))
 
@@ -55,7 +55,7 @@ def _visible(t: Trace) -> tuple[list[NodeFlow], dict[NodeFlow, int]]:
     return [nodes[i] for i in keep], hidden
 
 
-def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
+def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None, digits: int) -> list[str]:
     node = flow.node
     where = f"{os.path.basename(node.source.file)}:{node.source.line}  {source_text(node.source)}" if node.source else ""
     lines = []
@@ -63,7 +63,7 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None) -> list[str]:
         share = f"   carries {edge.flow:+.7g}" if len(flow.users) > 1 else ""
         lines.append(f"  ├─ {edge.rule or f'∂L/∂{node.label}, from {edge.node.label}'}{share}")
     lines.append(f"  ● {forward_text(node)}" + (f"      {where}" if where else ""))
-    lines += [f"  │    {row}" for row in _entries(flow)]
+    lines += [f"  │    {row}" for row in _entries(flow, digits)]
     for edge in flow.edges:
         if not edge.fed and isinstance(edge.input, Tensor) and edge.input.requires_grad:
             lines.append(
@@ -129,7 +129,7 @@ def largest_first(flat: Any, count: int) -> Any:
     return places[np.argsort(-size[places], kind="stable")][:count]
 
 
-def _entries(flow: NodeFlow) -> list[str]:
+def _entries(flow: NodeFlow, digits: int = 7) -> list[str]:
     """A row for each entry: all of a small node, of a large one those that carry most."""
     node = flow.node
     if node.size == 0:
@@ -138,11 +138,11 @@ def _entries(flow: NodeFlow) -> list[str]:
     if node.size > MOST_ENTRIES:
         order = largest_first(np.ravel(flow.flow), MOST_ENTRIES)
     labels = [entry_label(node.label, np.unravel_index(i, node.shape)) for i in order]
-    width = max(map(len, labels))
-    rows = [f"{'':{width}}  {'value':>13} {'adjoint':>13} {'tangent':>13} {'flow':>13}"]
+    width, column = max(map(len, labels)), digits + 6
+    rows = [f"{'':{width}} " + "".join(f" {heading:>{column}}" for heading in ("value", "adjoint", "tangent", "flow"))]
     for i, label in zip(order, labels, strict=True):
         numbers = (node.data.flat[i], flow.adjoint.flat[i], flow.tangent.flat[i], flow.flow.flat[i])
-        rows.append(f"{label:{width}} " + "".join(f" {float(number) + 0.0:13.7g}" for number in numbers))
+        rows.append(f"{label:{width}} " + "".join(f" {float(number) + 0.0:{column}.{digits}g}" for number in numbers))
     if node.size > MOST_ENTRIES:
         rest = flow.total - float(sum(flow.flow.flat[i] for i in order))
         rows.append(f"… {node.size - MOST_ENTRIES} more entries of {list(node.shape)} carry {rest:.7g}")

@@ -1,6 +1,7 @@
 """The command line, as a user types it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -159,6 +160,22 @@ def test_output_may_end_early_and_terminals_may_lack_utf8():
     )
     assert done.returncode == 0, done.stderr.decode()
     assert "∂loss/∂WQ[1,0]" in done.stdout.decode("utf-8")
+
+
+def test_an_account_fits_a_narrow_terminal(monkeypatch, capsys):
+    for name, value in (("COLUMNS", "60"), ("NO_COLOR", "1"), ("FORCE_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    assert main(["trace"]) == 0
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "  │              value   adjoint   tangent      flow" in lines
+    assert "  │    A[0,0]          1         0         0         0" in lines
+    assert any(line.startswith("  │   ") and "(T, T): how much it reads" in line for line in lines)  # of the line of code
+    monkeypatch.delenv("FORCE_COLOR")  # to a file, whole lines
+    main(["trace"])
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert max(map(len, printed.splitlines())) > 80
 
 
 def test_version_and_help(capsys):

@@ -21,6 +21,7 @@ from difflib import get_close_matches
 from inspect import cleandoc
 from math import log10
 from pprint import pformat
+from shutil import get_terminal_size
 from textwrap import indent
 from typing import Any, TextIO
 
@@ -37,6 +38,8 @@ from chainrule.autograd.scalar import as_graph
 from chainrule.autograd.tensor import Source, Tensor, value_of
 from chainrule.autograd.value import Value
 from chainrule.models import WorkedExample
+
+WIDE = 76  # columns of a terminal whose lines need no care
 
 
 def debug(
@@ -454,7 +457,8 @@ def _value_text(x: Any) -> str:
     array = np.asarray(value_of(x))
     if array.ndim == 0:
         return f"{array.item():.6g}"
-    text = np.array2string(array, precision=6, threshold=64, edgeitems=2, max_line_width=100)
+    columns = get_terminal_size((WIDE, 0)).columns
+    text = np.array2string(array, precision=6, threshold=64, edgeitems=2, max_line_width=columns - 6 if columns < WIDE else 100)
     if array.size <= 64:
         return text
     return f"{array.dtype}{list(array.shape)}, largest magnitude {np.abs(array).max():.6g}\n{text}"
@@ -472,6 +476,6 @@ def _printer(stdout: Any) -> Callable[..., None]:
         from rich.console import Console
 
         console = Console(file=stdout, highlight=False, markup=False, emoji=False)
-        return lambda text, style="": console.print(text, style=style, soft_wrap=True)
+        return lambda text, style="": console.print(text, style=style, soft_wrap=console.width >= WIDE)  # else between words
     encoding = getattr(stdout, "encoding", None) or "utf-8"  # one that lacks ∂ must not end the session
     return lambda text, style="": print(text.encode(encoding, "replace").decode(encoding), file=stdout)
