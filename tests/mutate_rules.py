@@ -1,10 +1,12 @@
 """Does a wrong derivative rule make a test fail? `python tests/mutate_rules.py [NAME ...]`
 
-Each rule of each primitive is broken in one place at a time, and the tests of the table that use the primitive are run
-against it, until one fails:
+Each rule of each primitive, and each function that fused rules share, is broken in one place at a time, and the tests of
+the table that use the primitive are run against it, until one fails:
 
-- the sign of what the rule returns is flipped; a minus becomes a plus and a plus a minus;
-- a factor is dropped: a · b becomes a, and becomes b; a / b becomes a.
+- the sign of what the rule returns is flipped; a minus becomes a plus and a plus a minus, `a -= b` and np.subtract too;
+- a factor is dropped: a · b becomes a, and becomes b; a / b becomes a; `a *= b` is left out.
+
+NAME is a primitive's, or a shared function's, such as contributions.
 
 Prints the share that was caught, and every survivor with its line.
 """
@@ -17,9 +19,11 @@ import gc
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -30,9 +34,15 @@ from primitive_table import KINKS, ROWS  # noqa: E402
 
 from chainrule.autograd.graph import ancestors, opened  # noqa: E402
 from chainrule.autograd.rules import Primitive  # noqa: E402
+from chainrule.nn import norms  # noqa: E402
+from chainrule.nn.attention import Blocks  # noqa: E402
 
 FACTORS = (ast.Mult, ast.Div, ast.MatMult)
-CALLED_FACTORS = {"dot", "matmul", "multiply"}
+CALLED = {"add": "subtract", "subtract": "add"}
+SHARED = [  # (where it is, its name, the primitives whose rules call it)
+    (Blocks, "contributions", ("attention", "tiled_attention")),
+    (norms, "_norm_rule", ("layer_norm", "rms_norm")),
+]
 
 
 class Mutation:
@@ -76,8 +86,19 @@ def _change(tree: ast.AST, place: int, kind: str) -> str | None:
     before = ast.unparse(node) if isinstance(node, ast.expr) else ""
     if _is_index_arithmetic(node, parents):
         return None
-    new: ast.expr | None = None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, FACTORS) and kind != "sign":
+    new: ast.AST | None = None
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, FACTORS) and kind == "left":
+        before, new = ast.unparse(node), ast.Pass()
+    elif isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)) and kind == "sign":
+        before = ast.unparse(node)
+        new = ast.AugAssign(node.target, ast.Sub() if isinstance(node.op, ast.Add) else ast.Add(), node.value)
+    elif _is_call(node, ("multiply",)) and kind != "sign":
+        args = [node.args[0], ast.Constant(1)] if kind == "left" else [ast.Constant(1), node.args[1]]  # type: ignore[attr-defined]
+        new = ast.Call(node.func, args, node.keywords)  # type: ignore[attr-defined]
+    elif _is_call(node, CALLED) and kind == "sign":
+        function = ast.Attribute(node.func.value, CALLED[node.func.attr], ast.Load())  # type: ignore[attr-defined]
+        new = ast.Call(function, node.args, node.keywords)  # type: ignore[attr-defined]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, FACTORS) and kind != "sign":
         if isinstance(node.op, ast.Div) and kind == "right":
             return None
         new = node.left if kind == "left" else node.right
@@ -98,11 +119,20 @@ def _change(tree: ast.AST, place: int, kind: str) -> str | None:
     return f"{before}  →  {ast.unparse(new)}"
 
 
+def _is_call(node: ast.AST, names: Container[str]) -> bool:
+    """Whether it is np.NAME(a, b, …)."""
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names and len(node.args) == 2
+    )
+
+
 def _is_index_arithmetic(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Inside an index, a slice, an axis or a shape: not a factor of the derivative."""
+    """Inside an index, a slice, an axis, a shape or the size of a block: not a factor of the derivative."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.Subscript) and parent.slice is node:
+            return True
+        if isinstance(parent, ast.Call) and ast.unparse(parent.func) == "row_blocks":
             return True
         if isinstance(parent, ast.keyword) and parent.arg in ("axis", "shape", "key"):
             return True
@@ -176,6 +206,17 @@ def main(names: list[str]) -> int:
         {p for p in gc.get_objects() if type(p) is Primitive and p.__module__.startswith("chainrule.")}, key=lambda p: p.name
     )
     caught, survivors = 0, []
+
+    def run(rule: Callable[..., Any], users: list[Primitive], install: Callable[..., Any]) -> None:
+        nonlocal caught
+        for mutation in mutations(rule):
+            with install(mutation.function):
+                if any(map(is_caught, users)):
+                    caught += 1
+                else:
+                    survivors.append(f"{rule.__module__}.{rule.__name__}: {mutation.text}")
+                    print(f"survived: {survivors[-1]}", flush=True)
+
     for primitive in primitives:
         if names and primitive.name not in names:
             continue
@@ -183,13 +224,11 @@ def main(names: list[str]) -> int:
         rules = [(position, rule) for position, rule in enumerate(primitive.rules) if rule is not None]
         rules += [(None, primitive.joint)] if primitive.joint is not None else []  # type: ignore[list-item]
         for position, rule in rules:
-            for mutation in mutations(rule):
-                with installed(primitive, position, mutation.function):
-                    if is_caught(primitive):
-                        caught += 1
-                    else:
-                        survivors.append(f"{rule.__module__}.{rule.__name__}: {mutation.text}")
-                        print(f"survived: {survivors[-1]}", flush=True)
+            run(rule, [primitive], partial(installed, primitive, position))
+    for owner, name, callers in SHARED:
+        if not names or name in names:
+            users = [primitive for primitive in primitives if primitive.name in callers]
+            run(getattr(owner, name), users, partial(mock.patch.object, owner, name))
     total = caught + len(survivors)
     print(f"{caught} of {total} mutations caught ({caught / max(total, 1):.1%})")
     return 0 if caught >= 0.98 * total else 1
