@@ -307,10 +307,6 @@ def _started(folder: Path, source: str, given: dict[str, Any]) -> Trainer:
         close = get_close_matches(source, tasks.SHIPPED, n=1)
         hint = f" Did you mean {close[0]}?" if close else f" The shipped sets are {', '.join(tasks.SHIPPED)}."
         raise Failure(f"there is no file {source!r}.{hint}")
-    try:
-        source.encode()
-    except UnicodeEncodeError:
-        raise Failure(f"a checkpoint records the name of its text, and {source!r} is not UTF-8. Rename the file.") from None
     o = _resolved(source, given)
     config = _made(TrainingConfig, o)
     about = {"options": {"source": source, **o}}
