@@ -176,6 +176,7 @@ def add_commands(commands: Any) -> None:
               chainrule train shakespeare --steps 1000
               chainrule train book.txt --tokenizer bpe --layers 6 --width 192 --out runs/book
               chainrule train --resume --out runs/book
+              chainrule train --resume --out runs/book --steps 9000
               chainrule sample runs/book --prompt "It was"
         """),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -185,7 +186,9 @@ def add_commands(commands: Any) -> None:
         "source", nargs="?", metavar="SOURCE", help=f"a text file (UTF-8), or one of {', '.join(tasks.SHIPPED)}"
     )
     training.add_argument("--out", metavar="FOLDER", help="where it is kept (default: runs/SOURCE)")
-    training.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    training.add_argument(
+        "--resume", action="store_true", help="go on with the run in the folder; with more --steps, by their schedule"
+    )
     training.add_argument(
         "--config", metavar="FILE.toml", help="options by name, such as weight_decay = 0.1; the command line wins"
     )
