@@ -1,4 +1,4 @@
-"""The encoder-decoder: one sequence in, another out, as in translation (Vaswani et al. 2017; notes 15.9; brief B18).
+"""The encoder-decoder: one sequence in, another out, as in translation (Vaswani et al. 2017; notes 15.9; brief, 交叉注意力).
 
 The encoder reads the source in both directions. The decoder predicts the next token of the target: it reads what it has
 written so far (causal self-attention), and the encoder's rows (cross-attention: queries from the decoder, keys and values

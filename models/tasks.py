@@ -150,7 +150,8 @@ class TextTask(_Language):
         """What the model writes after the text's first token."""
         if self.tokenizer is None:
             return ""
-        return self.tokenizer.decode(generate(model, self.ids[:1], max_new_tokens=self.sample_length, seed=seed))
+        ids = generate(model, self.ids[:1], max_new_tokens=self.sample_length, seed=seed)
+        return self.tokenizer.decode(ids, skip_special=True)
 
 
 class DocumentsTask(_Language):

@@ -527,8 +527,9 @@ class Attention(Module):
         return self._read(x, context, mask, bias, None) @ self.WO.reshape(self.n_head, self.d_value, -1)
 
     def value_factors(self, head: int) -> tuple[Any, Any]:
-        """(down (d_context, d_v), up (d_v, d_model)): what the head passes on of a position x is x @ down @ up (brief B16).
+        """(down (d_context, d_v), up (d_v, d_model)): what the head passes on of a position x is x @ down @ up.
 
+        Source: brief, Value 与嵌入更新.
         `down` is the head's slice of WV, `up` its slice of WO: a d×d map of rank d_v at most. (bV, if there is one, adds
         the same to every position.) Raises ValueError for a head that is not there.
         """

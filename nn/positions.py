@@ -1,4 +1,4 @@
-"""Positions: what tells attention in which order the tokens come (notes 7.2, 15.6; brief B12).
+"""Positions: what tells attention in which order the tokens come (notes 7.2, 15.6; brief, 位置编码).
 
 Without them, and without a causal mask, attention does not know: a permutation of its input permutes its output.
 """
