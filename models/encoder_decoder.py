@@ -26,7 +26,7 @@ from chainrule.models.generation import check_count, choice, chosen, stop_ids
 from chainrule.nn import init
 from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward, check_activation
-from chainrule.nn.cache import KVCache, left_as_it_was
+from chainrule.nn.cache import AllOrNothing, KVCache
 from chainrule.nn.checks import check_number
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
@@ -127,7 +127,7 @@ class Side(Module):
             X = X + self.positions(T, start)
         else:
             X = X + sinusoidal(start + T, self.config.d_model, X.dtype)[start:]
-        with left_as_it_was(cache):
+        with AllOrNothing(cache):
             x = self.dropout(named("X", X))
             for i, block in enumerate(self.blocks):
                 own, crossed = (None, None) if cache is None else (cache[i], cache[self.config.n_layer + i])

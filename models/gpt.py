@@ -23,7 +23,7 @@ from chainrule.models.counting import check_memory
 from chainrule.nn import init
 from chainrule.nn.attention import Attention, mask_of_tokens
 from chainrule.nn.blocks import Block, FeedForward, check_activation
-from chainrule.nn.cache import KVCache, left_as_it_was
+from chainrule.nn.cache import AllOrNothing, KVCache
 from chainrule.nn.checks import check_number
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.linear import embedding
@@ -169,7 +169,7 @@ class GPT(Pretrained):
             X = X + sinusoidal(start + T, config.d_model, X.dtype)[start:]
         bias = alibi(config.n_head, T, start + T, X.dtype) if config.positions == "alibi" else None
         keys = mask_of_tokens(mask, (*ids.shape[:-1], start + T))  # (B, 1, 1, start + T)
-        with left_as_it_was(cache):
+        with AllOrNothing(cache):
             x = self.dropout(named("X", X))
             for i, block in enumerate(self.blocks):
                 x = block(x, mask=keys, bias=bias, cache=None if cache is None else cache[i])

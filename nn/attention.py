@@ -547,8 +547,6 @@ class Attention(Module):
             )
         self._check_tiled()
         source = x if context is None else context
-        if np.ndim(x) < 2 or np.ndim(source) < 2:
-            raise ValueError(f"Attention reads rows, x (…, n, d_model); got {np.shape(x if np.ndim(x) < 2 else source)}.")
         start = 0 if cache is None or context is not None else cache.length
         Q = split_heads(affine(x, self.WQ, self.bQ), self.n_head)  # (…, H, n, d_k)
         Q = named("Q", Q if self.rope is None else self.rope(Q, start))
@@ -572,6 +570,8 @@ class Attention(Module):
 
 def split_heads(x: Any, n_head: int) -> Any:
     """(…, n, H·d) -> (…, H, n, d)."""
+    if x.ndim < 2:
+        raise ValueError("Attention reads rows, x (…, n, d_model); got one alone. Make it x[None].")
     *lead, n, width = x.shape
     return np.swapaxes(x.reshape(*lead, n, n_head, width // n_head), -3, -2)
 

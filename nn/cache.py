@@ -5,8 +5,6 @@ It is a thing of its own: training code knows nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -75,23 +73,26 @@ class LayerCache:
         return sum(int(kept[..., : self.length, :].nbytes) for kept in self._kept)
 
 
-@contextmanager
-def left_as_it_was(cache: KVCache | None) -> Iterator[None]:
-    """If what is done inside raises, the cache is as before: no layer keeps keys of a call that came to nothing."""
-    before = [] if cache is None else [(layer, layer.length) for layer in cache.layers]
-    try:
-        yield
-    except BaseException:
-        for layer, length in before:
-            layer.crop(length)
-        raise
+class AllOrNothing:
+    """`with AllOrNothing(cache):` if what is done inside raises, no layer keeps keys of this call that came to nothing."""
+
+    def __init__(self, cache: KVCache | None) -> None:
+        self.before = [] if cache is None else [(layer, layer.length) for layer in cache.layers]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            for layer, length in self.before:
+                layer.crop(length)
 
 
 class KVCache:
     """One `LayerCache` for each of `n_layer` attention layers: `cache[i]` is that of layer i (from 0).
 
     Use it inside `no_grad()`: call the model on the first tokens, then on one new token at a time, with the same cache. A model
-    whose `forward` hands its layers their parts does so inside `left_as_it_was(cache)`.
+    whose `forward` hands its layers their parts does so inside `AllOrNothing(cache)`.
     """
 
     def __init__(self, n_layer: int) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+NUMBERS = (float, int, np.floating, np.integer)
+
 
 def check_number(name: str, value: Any, low: float = 0.0, high: float = inf, ends: str = "[)") -> None:
     """Refuse all but a real number between `low` and `high`: NaN, text, arrays, True. In `ends`, a bracket takes in its end."""
-    good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    good = isinstance(value, NUMBERS) and not isinstance(value, bool)
     good = good and (low <= value if ends[0] == "[" else low < value) and (value <= high if ends[1] == "]" else value < high)
     if not good:
         raise ValueError(f"{name} is a number in {ends[0]}{low:g}, {high:g}{ends[1]}; got {came(value)}.")

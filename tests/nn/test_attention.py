@@ -536,7 +536,7 @@ def test_tiled_attention_has_no_pattern_to_keep_or_to_drop_from():
 
 
 def test_attention_reads_rows():
-    with pytest.raises(ValueError, match=r"reads rows, x \(…, n, d_model\); got \(4,\)"):
+    with pytest.raises(ValueError, match=r"reads rows, x \(…, n, d_model\); got one alone"):
         Attention(4)(np.ones(4))
     assert Attention(4)([[1.0, 2.0, 3.0, 4.0]]).shape == (1, 4)
     for bias in (False, True):

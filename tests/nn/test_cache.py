@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import Tensor, no_grad
 from chainrule.nn.attention import Attention, padding_mask
-from chainrule.nn.cache import KVCache, LayerCache, left_as_it_was
+from chainrule.nn.cache import AllOrNothing, KVCache, LayerCache
 from chainrule.nn.positions import Rope, alibi
 
 RNG = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def test_a_model_that_raises_in_a_later_layer_leaves_all_layers_as_they_were():
     x, cache = normal(5, 4), KVCache(2)
 
     def model(x, broken=False):
-        with left_as_it_was(cache):
+        with AllOrNothing(cache):
             h = layers[0](x, cache=cache[0])
             if broken:
                 raise KeyboardInterrupt
