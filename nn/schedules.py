@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import cos, pi
 
+from chainrule.nn.checks import check_number, check_size
+
 Schedule = Callable[[int], float]
 
 
@@ -61,12 +63,12 @@ def _decaying(lr: float, warmup: int, steps: int, final: float, share: Callable[
 
 
 def _check(lr: float, warmup: int, steps: int, final: float) -> None:
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"A learning rate is positive and finite; got {lr}.")
-    if not 0 <= final <= lr:
-        raise ValueError(f"The final rate lies between 0 and lr = {lr}; got {final}.")
-    if not 0 <= warmup < steps:
-        raise ValueError(f"The warm-up ends before the last step, 0 <= warmup < steps; got warmup {warmup} and steps {steps}.")
+    check_number("lr", lr, ends="()")
+    check_number("final", final, high=lr, ends="[]")
+    check_size("warmup", warmup, 0)
+    check_size("steps", steps)
+    if not warmup < steps:
+        raise ValueError(f"The warm-up ends before the last step, warmup < steps; got warmup {warmup} and steps {steps}.")
 
 
 def _check_step(step: int) -> None:

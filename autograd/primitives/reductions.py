@@ -86,7 +86,7 @@ def mean(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
 @mean.rule("x", "∂L/∂{x} = ∂L/∂{y} · {y.size} / {x.size}, repeated along the averaged axes")
 def mean_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     n = x.size / max(y.size, 1)
-    return np.broadcast_to(with_reduced_axes(g / n, x, axis, keepdims), x.shape)
+    return np.broadcast_to(with_reduced_axes(_divided(g, n), x, axis, keepdims), x.shape)
 
 
 @implements(np.average)
@@ -241,6 +241,16 @@ if hasattr(np, "cumulative_sum"):  # NumPy 2.1
 # Spread
 
 
+def _divided(a: Any, n: Any) -> Any:
+    """a / n, in the dtype of a. Float16 ends at 65,504, which counts do not."""
+    return a / n if a.dtype != np.float16 else (a.astype(np.float32) / n).astype(np.float16)
+
+
+def _counting(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype for numbers of entries by which `_divided` divides."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
 def _deviation(x: Any, axis: Any, ddof: float) -> tuple[Any, Any]:
     """x - mean, and n - ddof."""
     return x - np.mean(x, axis=axis, keepdims=True), max(_count(x, axis) - ddof, 0)
@@ -248,7 +258,7 @@ def _deviation(x: Any, axis: Any, ddof: float) -> tuple[Any, Any]:
 
 def _deviation_without_nan(x: Any, axis: Any, ddof: float) -> tuple[Any, Any]:
     """x - mean (0 where x is NaN), and n - ddof, where the NaN do not count."""
-    n = np.sum(~np.isnan(x), axis=axis, keepdims=True, dtype=x.dtype)
+    n = np.sum(~np.isnan(x), axis=axis, keepdims=True, dtype=_counting(x.dtype))
     return np.where(np.isnan(x), 0, x - nanmean(x, axis, keepdims=True)), np.maximum(n - ddof, 0)
 
 
@@ -268,7 +278,7 @@ def var(x: Any, *, axis: Any = None, ddof: float = 0, keepdims: bool = False) ->
 @var.rule("x", "∂L/∂{x} = ∂L/∂{y} · 2 ({x} - mean) / (n - ddof)")
 def var_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
     deviation, divisor = _deviation(x, axis, ddof)
-    return _times(with_reduced_axes(g, x, axis, keepdims), 2 * deviation / divisor)
+    return _times(with_reduced_axes(g, x, axis, keepdims), _divided(2 * deviation, divisor))
 
 
 @primitive(np.std, analytic=False)
@@ -281,7 +291,7 @@ def std(x: Any, *, axis: Any = None, ddof: float = 0, keepdims: bool = False) ->
 def std_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
     deviation, divisor = _deviation(x, axis, ddof)
     y = np.where(_all_equal(x, axis), 0, with_reduced_axes(y, x, axis, keepdims))
-    return _times(with_reduced_axes(g, x, axis, keepdims), over(deviation, y) / divisor)
+    return _times(with_reduced_axes(g, x, axis, keepdims), _divided(over(deviation, y), divisor))
 
 
 @primitive(np.nanvar, analytic=False)
@@ -293,7 +303,7 @@ def nanvar(x: Any, *, axis: Any = None, ddof: float = 0, keepdims: bool = False)
 @nanvar.rule("x", "∂L/∂{x} = ∂L/∂{y} · 2 ({x} - mean) / (n - ddof), 0 where {x} is NaN")
 def nanvar_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
     deviation, divisor = _deviation_without_nan(x, axis, ddof)
-    return np.where(np.isnan(x), 0, _times(with_reduced_axes(g, x, axis, keepdims), 2 * deviation / divisor))
+    return np.where(np.isnan(x), 0, _times(with_reduced_axes(g, x, axis, keepdims), _divided(2 * deviation, divisor)))
 
 
 @primitive(np.nanstd, analytic=False)
@@ -306,7 +316,7 @@ def nanstd(x: Any, *, axis: Any = None, ddof: float = 0, keepdims: bool = False)
 def nanstd_wrt_x(g: Any, y: Any, x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
     deviation, divisor = _deviation_without_nan(x, axis, ddof)
     y = np.where(_all_equal(x, axis), 0, with_reduced_axes(y, x, axis, keepdims))
-    return np.where(np.isnan(x), 0, _times(with_reduced_axes(g, x, axis, keepdims), over(deviation, y) / divisor))
+    return np.where(np.isnan(x), 0, _times(with_reduced_axes(g, x, axis, keepdims), _divided(over(deviation, y), divisor)))
 
 
 # Extremes
@@ -502,4 +512,4 @@ def nanmean(x: Any, *args: Any, **options: Any) -> Any:
     """np.nanmean: the sum of the entries that are not NaN, divided by their number."""
     total = nansum(x, *args, **options)
     axis = args[0] if args else options.get("axis")
-    return total / np.reshape(np.sum(~np.isnan(x), axis=axis, dtype=total.dtype), total.shape)
+    return _divided(total, np.reshape(np.sum(~np.isnan(x), axis=axis, dtype=_counting(total.dtype)), total.shape))

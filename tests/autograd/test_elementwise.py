@@ -193,6 +193,17 @@ def test_no_degrees_of_freedom():
         assert np.isnan(x.grad).all()
 
 
+@pytest.mark.parametrize("f", [np.mean, np.var, np.std, np.nanmean, np.nanvar, np.nanstd])
+def test_float16_counts_more_entries_than_it_has_numbers(f):
+    """By 70,000 it cannot be divided: that is ∞ in float16, and the gradient would be 0."""
+    x = np.linspace(-1, 1, 70_000)
+    found, exact = (Tensor(x.astype(dtype), requires_grad=True) for dtype in (np.float16, np.float64))
+    for leaf in (found, exact):
+        f(leaf).backward()
+    assert found.grad.dtype == np.float16
+    assert_allclose(found.grad, exact.grad, rtol=2e-2, atol=6e-8)  # numbers of 1e-5 have few digits in float16
+
+
 @pytest.mark.parametrize("f", [np.prod, np.cumprod, np.cumsum, np.var, np.std, np.mean, np.max, np.ptp, np.median, logsumexp])
 @pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
 def test_zero_adjoint_contributes_zero_through_reductions(f, value):
