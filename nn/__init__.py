@@ -8,6 +8,7 @@ from chainrule.nn.blocks import Block, FeedForward
 from chainrule.nn.cache import KVCache
 from chainrule.nn.dropout import Dropout, dropout, reseed
 from chainrule.nn.init import manual_seed
+from chainrule.nn.kernels import set_threads
 from chainrule.nn.linear import Embedding, Linear, embedding, linear
 from chainrule.nn.losses import binary_cross_entropy, cross_entropy, negative_sampling, squared_cost
 from chainrule.nn.module import Module, Parameter
@@ -58,6 +59,7 @@ __all__ = [
     "rope",
     "scale_gradients",
     "schedules",
+    "set_threads",
     "sigmoid",
     "silu",
     "sinusoidal",

@@ -9,13 +9,13 @@ import numpy as np
 
 from chainrule.autograd import elementwise
 from chainrule.autograd.primitives.elementwise import relu, sigmoid
-from chainrule.nn.kernels import BLOCK, entry_by_entry, row_blocks
+from chainrule.nn.kernels import BLOCK, entry_by_entry, product, row_blocks
 
 __all__ = ["ACTIVATIONS", "erf", "gelu", "gelu_tanh", "relu", "sigmoid", "silu"]
 
 SQRT2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
 ROOT, CUBIC = sqrt(2 / pi), 0.044715  # of gelu_tanh
-TAIL = (-0.105808474, 0.38987495, -0.236994981, 0.268911364, 0.0674962777, 0.116520854, 0.0)  # fitted: see _tail
+TAIL = (-0.105808474, 0.38987495, -0.236994981, 0.268911364, 0.0674962777, 0.116520854)  # fitted: see _tail
 
 # Of erf below 1, and of (1 - erf) · e^(x²) above: rational, highest powers first (S. L. Moshier's Cephes library, ndtr.c)
 NEAR = (
@@ -69,10 +69,11 @@ def _erf(x: Any) -> Any:
 
 def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
     """Σ coefficients · powers of x, the highest first, by Horner's scheme."""
-    total = np.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total *= x
+    total = x * coefficients[0]
+    for coefficient in coefficients[1:-1]:
         total += coefficient
+        total *= x
+    total += coefficients[-1]
     return total
 
 
@@ -97,31 +98,51 @@ def _gelu(x: Any, y: Any, slope: Any) -> None:
     density = np.multiply(x, x, out=slope)
     density *= -0.5
     np.exp(density, out=density)  # φ(x) · √(2π)
-    if x.dtype == np.float32:
-        phi = np.copysign(0.5 - _tail(x, density), x)
-        phi += 0.5
-    else:
-        phi = (1 + erf.forward(x / SQRT2)) / 2
+    half = _half_narrow(x, density) if x.dtype == np.float32 else _half(x, density)
+    phi = np.add(half, 0.5, out=half)
     np.multiply(x, phi, out=y)
     density *= x
-    density /= SQRT_2PI
+    density *= 1 / SQRT_2PI
     slope += phi
 
 
-def _tail(x: Any, density: Any) -> Any:
-    """Φ(-|x|) = φ(x) · P(t), t = 1 / (1 + 0.28 |x|), in the manner of Abramowitz and Stegun 26.2.17, to 1e-8."""
+def _half_narrow(x: Any, density: Any) -> Any:
+    """Φ(x) - 1/2 in float32.
+
+    Φ(-|x|) = φ(x) · t · P(t), t = 1 / (1 + 0.28 |x|), in the manner of Abramowitz and Stegun 26.2.17, to 1e-8.
+    """
     t = np.abs(x)
     t *= 0.28
     t += 1
-    np.reciprocal(t, out=t)
-    tail = _polynomial(TAIL, t)
-    tail *= density
-    return tail
+    np.divide(1, t, out=t)  # np.reciprocal is slower
+    half = _polynomial(TAIL, t)
+    half *= t
+    half *= density
+    np.subtract(0.5, half, out=half)
+    sign = np.bitwise_and(x.view(np.int32), np.int32(-(2**31)), out=t.view(np.int32))
+    half.view(np.int32)[...] |= sign  # as np.copysign, which is slower
+    return half
+
+
+def _half(x: Any, density: Any) -> Any:
+    """Φ(x) - 1/2 = erf(x / √2) / 2, with the two formulas of `_erf`; the second has e^(-x²/2), which is there."""
+    z = np.abs(x)
+    z *= 1 / SQRT2
+    near = np.minimum(z, 1)
+    square = near * near
+    half = _polynomial(NEAR[0], square)
+    half *= near
+    half /= _polynomial(NEAR[1], square)
+    beyond = np.flatnonzero(z > 1)
+    z = np.minimum(z[beyond], 40)  # where e^(-x²/2) is 0
+    half[beyond] = 1 - density[beyond] * _polynomial(FAR[0], z) / _polynomial(FAR[1], z)
+    half *= 0.5
+    return np.copysign(half, x, out=half)
 
 
 @gelu.rule("x", "∂L/∂{x} = ∂L/∂{y} · (Φ({x}) + {x} · e^(-{x}²/2) / √(2π))")
 def gelu_wrt_x(g: Any, y: Any, x: Any, saved: Any) -> Any:
-    return g * saved
+    return product(g, saved)
 
 
 @gelu.defined_by
@@ -136,13 +157,14 @@ def gelu_tanh(x: Any) -> Any:
 
 
 def _gelu_tanh(x: Any, y: Any, slope: Any) -> None:
-    square = np.minimum(x * x, 1e4)  # beyond, the other factor of the slope is 0 in every dtype, and 0 · ∞ would be NaN
+    square = np.clip(x, -100, 100)  # beyond, the other factor of the slope is 0 in every dtype, and 0 · ∞ would be NaN
+    square *= square
     h = np.multiply(square, -2 * ROOT * CUBIC, out=slope)
     h -= 2 * ROOT
     h *= x
     np.exp(h, out=h)
     h += 1
-    np.reciprocal(h, out=h)  # (1 + tanh u) / 2 = 1 / (1 + e^(-2u))
+    np.divide(1, h, out=h)  # (1 + tanh u) / 2 = 1 / (1 + e^(-2u))
     np.multiply(x, h, out=y)
     change = 1 - h
     change *= y
@@ -154,7 +176,7 @@ def _gelu_tanh(x: Any, y: Any, slope: Any) -> None:
 
 @gelu_tanh.rule("x", "∂L/∂{x} = ∂L/∂{y} · (h + 2 {y} · (1 - h) · √(2/π) · (1 + 3 · 0.044715 {x}²)),  h = (1 + tanh u) / 2")
 def gelu_tanh_wrt_x(g: Any, y: Any, x: Any, saved: Any) -> Any:
-    return g * saved
+    return product(g, saved)
 
 
 @gelu_tanh.defined_by
@@ -173,7 +195,7 @@ def _silu(x: Any, y: Any, slope: Any) -> None:
     s = np.negative(x, out=slope)
     np.exp(s, out=s)
     s += 1
-    np.reciprocal(s, out=s)
+    np.divide(1, s, out=s)
     np.multiply(x, s, out=y)
     change = 1 - s
     change *= y
@@ -182,7 +204,7 @@ def _silu(x: Any, y: Any, slope: Any) -> None:
 
 @silu.rule("x", "∂L/∂{x} = ∂L/∂{y} · (s + {y} · (1 - s)),  s = σ({x})")
 def silu_wrt_x(g: Any, y: Any, x: Any, saved: Any) -> Any:
-    return g * saved
+    return product(g, saved)
 
 
 @silu.defined_by

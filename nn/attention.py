@@ -9,9 +9,10 @@ Masks are boolean, and True is what counts. There are two kinds:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import inf, prod, sqrt
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from chainrule.nn.cache import LayerCache
 from chainrule.nn.checks import broadcasts, check_number, check_size
 from chainrule.nn.dropout import Dropout
 from chainrule.nn.init import Seed
-from chainrule.nn.kernels import working_dtype
+from chainrule.nn.kernels import over_blocks, working_dtype
 from chainrule.nn.linear import affine
 from chainrule.nn.module import Module
 from chainrule.nn.positions import Rope
@@ -113,11 +114,15 @@ def attention(
         return np.matmul(A, V), [A.reshape((1,) * (4 - A.ndim) + A.shape)]
     call = Blocks(Q, K, V, mask, bias, causal, scale)
     Z = call.zeros(call.n, V.shape[-1])
-    patterns = []  # A, block by block
-    for heads, rows, keys in call.blocks():
-        A = softmax_kernel(call.scores(heads, rows, keys), call.readable(heads, rows, keys))
+    blocks = list(call.blocks())
+    patterns: list[Any] = [None] * len(blocks)  # A, block by block
+
+    def work(i: int) -> None:
+        heads, rows, keys = blocks[i]
+        A = patterns[i] = softmax_kernel(call.scores(heads, rows, keys), call.readable(heads, rows, keys))
         np.matmul(A, call.V[(*heads, keys)], out=Z[(*heads, rows)])
-        patterns.append(A)
+
+    over_blocks(work, range(len(blocks)), call.bytes)
     return call.result(Z), patterns
 
 
@@ -131,7 +136,7 @@ def attention_wrt_inputs(
     g: Any, y: Any, Q: Any, K: Any, V: Any, mask: Any, bias: Any, saved: Any, causal: bool = False, scale: float | None = None
 ) -> Any:
     call = Blocks(Q, K, V, mask, bias, causal, scale)
-    return call.contributions(g, zip(call.blocks(), saved, strict=True))
+    return call.contributions(g, lambda i, block: saved[i])
 
 
 @attention.defined_by
@@ -236,8 +241,9 @@ class Blocks:
             self.step = min(self.step, QUERIES)
         scores_of_a_head = max(1, min(self.step, self.n) * width)
         self.together = max(1, BLOCK // (scores_of_a_head * self.working.itemsize))  # heads in a block
+        self.bytes = self.B * self.H * self.n * self.m * self.working.itemsize // (2 if causal else 1)  # of all scores
         self.largest = min(self.together, self.B * self.H) * scores_of_a_head
-        self.scratch: dict[str, Any] = {}
+        self.scratch: dict[tuple[str, int], Any] = {}  # of each thread
 
     def four(self, x: Any) -> Any:
         """x (…, rows, columns) as (B, H, rows, columns), in the dtype to compute in."""
@@ -270,10 +276,11 @@ class Blocks:
 
     def product(self, name: str, a: Any, b: Any) -> Any:
         """a bᵀ of a block, in memory that the next block uses again: new memory costs as much as the product."""
-        if name not in self.scratch:
-            self.scratch[name] = np.empty(self.largest, self.working)
+        mine = (name, get_ident())
+        if mine not in self.scratch:
+            self.scratch[mine] = np.empty(self.largest, self.working)
         shape = (*a.shape[:-1], b.shape[-2])
-        return np.matmul(a, transposed(b), out=self.scratch[name][: prod(shape)].reshape(shape))
+        return np.matmul(a, transposed(b), out=self.scratch[mine][: prod(shape)].reshape(shape))
 
     def scores(self, heads: tuple[slice, slice], rows: slice, keys: slice) -> Any:
         """S of the block; good until the next."""
@@ -291,15 +298,29 @@ class Blocks:
         causal = triangle(rows.stop - rows.start, keys.stop - keys.start, first - keys.start)
         return causal if mask is None else mask & causal
 
-    def contributions(self, g: Any, patterns: Iterable[tuple[Block, Any]], means: Any = None) -> Any:
-        """∂L/∂Q, ∂L/∂K, ∂L/∂V, None for the mask, and ∂L/∂bias, from each block and its A.
+    def over_heads(self, work: Callable[[int, Block], None], alone: bool = False) -> None:
+        """work(i, block) for every block, those of the same heads in order; other heads on other threads, unless `alone`."""
+        of_heads: dict[tuple[int, int], list[tuple[int, Block]]] = {}
+        for i, block in enumerate(self.blocks()):
+            of_heads.setdefault((block[0][0].start, block[0][1].start), []).append((i, block))
+
+        def in_order(blocks: list[tuple[int, Block]]) -> None:
+            for i, block in blocks:
+                work(i, block)
+
+        over_blocks(in_order, of_heads.values(), 0 if alone else self.bytes)
+
+    def contributions(self, g: Any, pattern: Callable[[int, Block], Any], means: Any = None) -> Any:
+        """∂L/∂Q, ∂L/∂K, ∂L/∂V, None for the mask, and ∂L/∂bias, from each block and its A, which is `pattern(i, block)`.
 
         `means` (B, H, n, 1) is Σ A · ∂L/∂A over all keys, where a block has not all of them.
         """
         g = self.four(g)
         g_Q, g_K, g_V = (self.zeros(*x.shape[-2:]) for x in (self.Q, self.K, self.V))
         g_bias = None if self.bias is None else np.zeros(self.bias_four, self.working)
-        for (heads, rows, keys), A in patterns:
+
+        def work(i: int, block: Block) -> None:
+            (heads, rows, keys), A = block, pattern(i, block)
             at_rows, at_keys = (*heads, rows), (*heads, keys)
             g_S = self.product("∂L/∂S", g[at_rows], self.V[at_keys])  # ∂L/∂A, for now
             g_S -= np.vecdot(A, g_S)[..., None] if means is None else means[at_rows]
@@ -315,8 +336,10 @@ class Blocks:
                     total[at] += np.matmul(a, b)
             if g_bias is not None:
                 axes = zip((*heads, rows, keys), g_bias.shape, strict=True)
-                part = g_bias[tuple(i if size > 1 else slice(None) for i, size in axes)]
-                part += unbroadcast(g_S, part.shape)
+                of_bias = g_bias[tuple(i if size > 1 else slice(None) for i, size in axes)]
+                of_bias += unbroadcast(g_S, of_bias.shape)
+
+        self.over_heads(work, alone=g_bias is not None)  # different heads may add to one bias
         g_Q *= self.scale
         to_Q, to_K, to_V = (unbroadcast(self.result(x), shape) for x, shape in zip((g_Q, g_K, g_V), self.shapes, strict=True))
         if g_bias is not None:
@@ -359,7 +382,9 @@ def tiled_attention(
     Z = call.zeros(call.n, V.shape[-1])
     total = np.zeros((*Z.shape[:-1], 1), call.working)  # Σ e^(s - top) of each row so far
     top = np.full_like(total, -np.inf)
-    for heads, rows, keys in call.blocks():
+
+    def work(i: int, block: Block) -> None:
+        heads, rows, keys = block
         at = (*heads, rows)
         S = call.scores(heads, rows, keys)
         allowed = call.readable(heads, rows, keys)
@@ -372,6 +397,8 @@ def tiled_attention(
         total[at] = total[at] * fade + np.matmul(E, np.ones((E.shape[-1], 1), E.dtype))  # BLAS sums rows faster
         Z[at] = Z[at] * fade + np.matmul(E, call.V[(*heads, keys)])
         top[at] = higher
+
+    call.over_heads(work)
     nothing = total == 0  # rows that read nothing: their A is e^(s - ∞) / 1
     total[nothing], top[nothing] = 1, np.inf
     Z /= total
@@ -395,16 +422,16 @@ def tiled_attention_wrt_inputs(
     top, total = saved  # kept apart: in their sum, log Σ e^s, a large top would swallow the rest
     call = Blocks(Q, K, V, mask, bias, causal, scale, block)
 
-    def patterns() -> Iterator[tuple[Block, Any]]:
-        for heads, rows, keys in call.blocks():
-            at = (*heads, rows)
-            A = call.scores(heads, rows, keys)
-            np.exp(np.subtract(A, top[at], out=A), out=A)
-            A /= total[at]
-            allowed = call.readable(heads, rows, keys)
-            yield (heads, rows, keys), A if allowed is None else np.where(allowed, A, A.dtype.type(0))
+    def pattern(i: int, block: Block) -> Any:
+        heads, rows, keys = block
+        at = (*heads, rows)
+        A = call.scores(heads, rows, keys)
+        np.exp(np.subtract(A, top[at], out=A), out=A)
+        A /= total[at]
+        allowed = call.readable(heads, rows, keys)
+        return A if allowed is None else np.where(allowed, A, A.dtype.type(0))
 
-    return call.contributions(g, patterns(), np.vecdot(call.four(g), call.four(y))[..., None])  # Σ A · ∂L/∂A = ∂L/∂Z · Z
+    return call.contributions(g, pattern, np.vecdot(call.four(g), call.four(y))[..., None])  # Σ A · ∂L/∂A = ∂L/∂Z · Z
 
 
 @tiled_attention.defined_by

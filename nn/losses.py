@@ -10,7 +10,7 @@ import numpy as np
 from chainrule.autograd import Tensor, primitive, stop_gradient
 from chainrule.autograd.tensor import OBJECTS
 from chainrule.nn.checks import check_number
-from chainrule.nn.kernels import row_blocks, working_dtype
+from chainrule.nn.kernels import over_blocks, row_blocks, rows_at_a_time, working_dtype
 
 
 def _formula(
@@ -59,13 +59,17 @@ def cross_entropy(
     firsts = np.arange(0, rows.size, rows.shape[-1])  # where each row starts, in all numbers one after the other
     at_target = firsts + target.ravel()
     e, (top, total, average) = np.empty_like(rows), np.empty((3, len(rows)), rows.dtype)
-    for block in row_blocks(len(rows), rows.itemsize * rows.shape[-1]):
+
+    def work(block: slice) -> None:
         x = rows[block]
         top[block] = x.ravel()[firsts[: len(x)] + np.argmax(x, axis=-1)]  # np.max is slow along short rows
         shifted = np.subtract(x, top[block, None], out=e[block])
         if label_smoothing:
             average[block] = np.mean(shifted, axis=-1)
         total[block] = np.exp(shifted, out=shifted) @ np.ones(rows.shape[-1], working)  # BLAS sums rows faster
+
+    with rows_at_a_time(rows.shape[-1]):
+        over_blocks(work, row_blocks(len(rows), rows.itemsize * rows.shape[-1]), rows.nbytes)
     score = rows.ravel()[at_target] - top  # (n,)
     if label_smoothing:
         score = (1 - label_smoothing) * score + label_smoothing * average
@@ -83,7 +87,13 @@ def cross_entropy_wrt_logits(
     at_target, valid, count, e, total = saved
     g = g.astype(e.dtype, copy=False)
     g = (g / count if valid is None else np.where(valid, g / count, 0)).ravel()  # (n,), or (1,) for all positions
-    slope = e * (g / total)[:, None]  # p · g, (n, classes)
+    slope, share = np.empty(e.shape, np.result_type(e, g)), (g / total)[:, None]
+
+    def work(block: slice) -> None:
+        np.multiply(e[block], share[block], out=slope[block])  # p · g
+
+    with rows_at_a_time(e.shape[-1]):
+        over_blocks(work, row_blocks(len(e), e[:1].nbytes), e.nbytes)
     slope.ravel()[at_target] -= (1 - label_smoothing) * g
     if label_smoothing:
         slope -= label_smoothing / logits.shape[-1] * g[:, None]

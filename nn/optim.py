@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, sqrt
 from typing import Any
@@ -25,6 +26,7 @@ import numpy as np
 from chainrule.autograd import Tensor
 from chainrule.autograd.tensor import Array, value_of
 from chainrule.nn.checks import check_number
+from chainrule.nn.kernels import over_blocks, shared
 from chainrule.nn.module import Module, Parameter, fitted
 
 BLOCK = 16 * 1024  # numbers at a time, so that all that a step reads and writes of them stays in the processor's cache
@@ -85,18 +87,24 @@ class Optimizer:
                 _check_gradient(parameter)
         begun = [(flat, flat.begin(self.steps)) for flat in self._flats]
         for flat, stretches in begun:
-            for start, stop, gradient, step, matrix in stretches:
-                for i in range(start, stop, BLOCK):
-                    j = min(i + BLOCK, stop)
-                    state = [kept[i:j] for kept in flat.state]
-                    g, spare = gradient[i - start : j - start], flat.spare[: j - i]
-                    self.update(flat.new[i:j], flat.old[i:j], g, state, spare, step, matrix)
+            numbers = 4 * BLOCK if shared(flat.g.nbytes) else BLOCK  # in short blocks threads wait for the interpreter
+            blocks = [
+                (i, min(i + numbers, stop), gradient[i - start :], step, matrix)
+                for start, stop, gradient, step, matrix in stretches
+                for i in range(start, stop, numbers)
+            ]
+            over_blocks(partial(self._change, flat), blocks, flat.g.nbytes)
         for flat, stretches in begun:  # only now, so that an error in the midst leaves the parameters as they were
             if stretches:
                 flat.finish()
         self.steps = [
             count + (parameter.grad is not None) for count, parameter in zip(self.steps, self.parameters, strict=True)
         ]
+
+    def _change(self, flat: _Flat, block: tuple[int, int, Array, int, bool]) -> None:
+        i, j, gradient, step, matrix = block
+        g, state = gradient[: j - i], [kept[i:j] for kept in flat.state]
+        self.update(flat.new[i:j], flat.old[i:j], g, state, np.empty_like(g), step, matrix)
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -247,7 +255,7 @@ class _Flat:
         size = stops[-1]
         working = np.result_type(dtype, np.float32)  # float16 is too coarse to accumulate in
         self.old, self.new = np.empty(size, dtype), np.empty(size, dtype)
-        self.g, self.spare = np.empty(size, working), np.empty(min(size, BLOCK), working)
+        self.g = np.empty(size, working)
         self.state = [np.zeros(size, working) for _ in range(states)]
         self.views: list[Any] = [None] * len(self.parameters)  # of `old`, as the parameters hold them
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from chainrule.autograd import primitive, stop_gradient
 from chainrule.nn.checks import broadcasts
-from chainrule.nn.kernels import BLOCK, row_blocks, working_dtype
+from chainrule.nn.kernels import BLOCK, over_blocks, row_blocks, rows_at_a_time, working_dtype
 
 # A sum of exponentials is usual if it lies between this and its inverse.
 LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
@@ -46,8 +46,12 @@ def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     rows, row_bytes = S.size // S.shape[-1], S.shape[-1] * S.itemsize
     mask = None if mask is None else np.broadcast_to(mask, S.shape).reshape(rows, -1)
     S_rows, a_rows = S.reshape(rows, -1), a.reshape(rows, -1)
-    for block in row_blocks(rows, row_bytes):
+
+    def work(block: slice) -> None:
         softmax_kernel(S_rows[block], None if mask is None else mask[block], out=a_rows[block])
+
+    with rows_at_a_time(S.shape[-1]):
+        over_blocks(work, row_blocks(rows, row_bytes), S.nbytes)
     return a
 
 
@@ -80,10 +84,18 @@ def softmax_of_any_scores(S: Any, mask: Any, axis: int) -> Any:
 
 @softmax.rule("S", "∂L/∂{S} = {y} · (∂L/∂{y} - Σ {y} · ∂L/∂{y})")
 def softmax_wrt_S(g: Any, y: Any, S: Any, mask: Any, axis: int = -1) -> Any:
-    if axis in (-1, y.ndim - 1) and y.ndim:
-        g_S = g - np.vecdot(y, g)[..., None]
-        return np.multiply(y, g_S, out=g_S)
-    return y * (g - np.sum(y * g, axis=axis, keepdims=True))
+    if axis not in (-1, y.ndim - 1) or y.ndim == 0 or y.size == 0:
+        return y * (g - np.sum(y * g, axis=axis, keepdims=True))
+    g_S = np.empty(y.shape, np.result_type(y, g))
+    y_rows, g_rows, out = (x.reshape(-1, y.shape[-1]) for x in (y, g, g_S))
+
+    def work(block: slice) -> None:
+        np.subtract(g_rows[block], np.vecdot(y_rows[block], g_rows[block])[:, None], out=out[block])
+        out[block] *= y_rows[block]
+
+    with rows_at_a_time(y.shape[-1]):
+        over_blocks(work, row_blocks(len(out), out[:1].nbytes), g_S.nbytes)
+    return g_S
 
 
 @softmax.defined_by

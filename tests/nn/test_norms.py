@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from chainrule import Tensor, default_dtype, grad, gradcheck
 from chainrule.autograd import gradients, open_fused
 from chainrule.autograd.scalar import scalar_mode
-from chainrule.nn.kernels import BLOCK, row_blocks
+from chainrule.nn.kernels import BLOCK
 from chainrule.nn.norms import LayerNorm, RMSNorm, layer_norm, rms_norm
 
 RNG = np.random.default_rng(0)
@@ -227,10 +227,3 @@ def test_modules():
     twin = copy.deepcopy(norm)
     twin.gamma.data = np.full(4, 2.0)
     assert_array_equal(norm.gamma.data, 1)
-
-
-def test_row_blocks():
-    assert list(row_blocks(7, 10, 30)) == [slice(0, 3), slice(3, 6), slice(6, 7)]
-    assert list(row_blocks(2, 100, 30)) == [slice(0, 1), slice(1, 2)]
-    assert list(row_blocks(0, 10)) == []
-    assert list(row_blocks(3, 0)) == [slice(0, 3)]
