@@ -1,4 +1,4 @@
-"""Us and the peers, in one process, on one thread: `python benchmarks/run.py`.
+"""Us and the peers, in one process, each on one thread, or on so many: `python benchmarks/run.py --threads 2`.
 
 Needs the extra `bench` (PyTorch, HIPS autograd). Each contender runs in turn, round after round, so that a change of the
 machine's speed meets all alike; the ratio is taken within each round, and the median over the rounds is printed.
@@ -6,12 +6,18 @@ machine's speed meets all alike; the ratio is taken within each round, and the m
 
 from __future__ import annotations
 
+import argparse
 import os
 
+arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+arguments.add_argument("which", nargs="*", help="benchmarks; all but `kernels` by default")
+arguments.add_argument("--rounds", type=int, default=15)
+arguments.add_argument("--seconds", type=float, default=0.2, help="for each contender in each round")
+arguments.add_argument("--threads", type=int, default=1, help="for each contender")
+chosen = arguments.parse_args()
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-    os.environ[variable] = "1"  # before NumPy is loaded
+    os.environ[variable] = str(chosen.threads)  # before NumPy is loaded
 
-import argparse
 import gc
 import statistics
 import sys
@@ -23,6 +29,7 @@ from typing import Any
 sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != os.path.dirname(os.path.dirname(__file__))]
 
 import generation
+import kernels
 import memory
 import numpy as np
 import training
@@ -55,7 +62,6 @@ def chain() -> tuple[str, Contenders]:
     except ImportError:
         print("PyTorch is not installed: pip install torch", file=sys.stderr)
     else:
-        torch.set_num_threads(1)
         h_torch = torch.tensor(h0)
         W_torch, b_torch = torch.tensor(W0, requires_grad=True), torch.tensor(b0, requires_grad=True)
 
@@ -126,21 +132,19 @@ def compare(contenders: Contenders, rounds: int, seconds: float) -> dict[str, li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("which", nargs="*", help=f"of {', '.join([*BENCHMARKS, 'memory'])} (default: all)")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each contender in each round")
-    arguments = parser.parse_args()
-    for name in arguments.which or [*BENCHMARKS, "memory"]:
+    for name in chosen.which or [*BENCHMARKS, "memory"]:
         if name == "memory":
             memory.report()
             continue
+        if name == "kernels":
+            kernels.report(chosen.rounds, chosen.seconds, chosen.threads)
+            continue
         if name not in BENCHMARKS:
-            parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+            arguments.error(f"there is no benchmark {name!r}; there are {', '.join([*BENCHMARKS, 'memory', 'kernels'])}")
         text, contenders = BENCHMARKS[name]()
-        times = compare(contenders, arguments.rounds, arguments.seconds)
+        times = compare(contenders, chosen.rounds, chosen.seconds)
         print(f"{name}: {text}")
-        print(f"  {'':24} {'µs':>11} {'ratio to it':>12}   (medians of {arguments.rounds} rounds; lowest to highest ratio)")
+        print(f"  {'':24} {'µs':>11} {'ratio to it':>12}   (medians of {chosen.rounds} rounds; lowest to highest ratio)")
         for peer, taken in times.items():
             ratios = sorted(ours / theirs for ours, theirs in zip(times["chainrule"], taken, strict=True))
             spread = f"   ({ratios[0]:.3g} to {ratios[-1]:.3g})" if peer != "chainrule" else ""
