@@ -15,7 +15,7 @@ import numpy as np
 
 BLOCK = 128 * 1024  # bytes of one array in a block: a few of them fit in the second-level cache
 SHARED = 4 * 1024 * 1024  # bytes of an array from which a second thread pays: below, waking it costs more than it does
-WIDE = 512  # numbers in a row from which `rows_at_a_time` pays
+WIDE = 384  # numbers in a row from which `rows_at_a_time` pays
 
 # The C library then keeps memory that is freed, up to twice as much, and gives it out again. Otherwise it would return that of
 # large arrays to the system, which clears every page of it anew, at the cost of several kernels.
@@ -126,7 +126,7 @@ def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int) -> 
 
 @contextmanager
 def rows_at_a_time(width: int) -> Iterator[None]:
-    """Within it, NumPy combines wide rows with one number each, or with one row, two to eight times as quick.
+    """Within it, NumPy combines wide rows with one number each, or with one row, up to ten times as quick.
 
     Its iterator copies what it broadcasts into a buffer as long as fits; here a wide row does not fit, and is taken as it is.
     """

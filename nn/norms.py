@@ -45,7 +45,7 @@ def layer_norm(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5
         _scaled(centred, gamma, beta, out=y_rows[block])
 
     with rows_at_a_time(d):
-        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 8 * BLOCK), normal.nbytes)
+        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK), normal.nbytes)
     return y, (normal, scale)
 
 
@@ -91,7 +91,7 @@ def rms_norm(x: Any, gamma: Any = None, *, eps: float = 1e-5) -> Any:
         _scaled(normal[block], gamma, None, out=y_rows[block])
 
     with rows_at_a_time(d):
-        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 8 * BLOCK), normal.nbytes)
+        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK), normal.nbytes)
     return y, (normal, scale)
 
 
@@ -125,7 +125,7 @@ def _norm_rule(g: Any, normal: Any, scale: Any, gamma: Any, beta: Any, *, centre
     g_x = np.empty(g.shape, dtype)
     g_x_rows = g_x.reshape(-1, d)
     average = np.full(d, 1 / d, dtype) if gamma is None else (gamma / d).astype(dtype)  # the mean of ∂L/∂x̂ is g @ average
-    blocks = list(row_blocks(len(rows), d * dtype.itemsize, 8 * BLOCK))
+    blocks = list(row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK))
     g_gamma, g_beta = np.zeros((2, len(blocks), d), dtype)  # by block
 
     def work(i: int) -> None:
