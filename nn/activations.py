@@ -157,9 +157,8 @@ def gelu_tanh(x: Any) -> Any:
 
 
 def _gelu_tanh(x: Any, y: Any, slope: Any) -> None:
-    square = np.clip(x, -100, 100)  # beyond, the other factor of the slope is 0 in every dtype, and 0 · ∞ would be NaN
-    square *= square
-    h = np.multiply(square, -2 * ROOT * CUBIC, out=slope)
+    h = np.multiply(x, x, out=slope)
+    h *= -2 * ROOT * CUBIC
     h -= 2 * ROOT
     h *= x
     np.exp(h, out=h)
@@ -168,9 +167,11 @@ def _gelu_tanh(x: Any, y: Any, slope: Any) -> None:
     np.multiply(x, h, out=y)
     change = 1 - h
     change *= y
-    square *= 6 * ROOT * CUBIC
-    square += 2 * ROOT
-    change *= square
+    bent = change * x  # not times x², which may be infinite where this is 0
+    bent *= x
+    bent *= 6 * ROOT * CUBIC
+    change *= 2 * ROOT
+    change += bent
     slope += change
 
 

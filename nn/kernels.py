@@ -15,6 +15,7 @@ import numpy as np
 
 BLOCK = 128 * 1024  # bytes of one array in a block: a few of them fit in the second-level cache
 SHARED = 4 * 1024 * 1024  # bytes of an array from which a second thread pays: below, waking it costs more than it does
+SMALL = 16 * 1024  # bytes of an array that is worked on as it is
 WIDE = 384  # numbers in a row from which `rows_at_a_time` pays
 
 # The C library then keeps memory that is freed, up to twice as much, and gives it out again. Otherwise it would return that of
@@ -92,12 +93,12 @@ def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int) -> 
     and adds up in their order. The others see this thread's contextvars, and so its np.errstate. An exception in any of them
     is raised here, when none is at work any more; blocks that were not begun are left out.
     """
-    left = deque(blocks)
-    helpers = min(threads(), len(left)) - 1 if shared(size) else 0
-    if helpers <= 0:
-        for block in left:
+    if not shared(size) or threads() == 1:
+        for block in blocks:
             work(block)
         return
+    left = deque(blocks)
+    helpers = min(threads(), len(left)) - 1
 
     def turn() -> None:
         while left:
@@ -122,6 +123,16 @@ def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int) -> 
 
 
 # Arithmetic
+
+
+def over_rows(work: Callable[[slice], object], rows: Any, block_bytes: int | None = None) -> None:
+    """work(block) `over_blocks` of `rows` (n, width) or (n,), cut by `row_blocks`, and with wide ones `rows_at_a_time`."""
+    if rows.nbytes <= SMALL:  # without the machinery
+        work(slice(0, len(rows)))
+        return
+    row = rows[0]
+    with rows_at_a_time(row.size):
+        over_blocks(work, row_blocks(len(rows), row.nbytes, block_bytes), rows.nbytes)
 
 
 @contextmanager
@@ -166,7 +177,7 @@ def entry_by_entry(kernel: Callable[[Any, Any, Any], None], x: Any) -> tuple[Any
         kernel(x_flat[block].astype(dtype, copy=False), y_flat[block], slope_flat[block])
 
     with np.errstate(over="ignore"):
-        over_blocks(work, row_blocks(x.size, dtype.itemsize), y.nbytes)
+        over_rows(work, y_flat)
     return y.astype(result, copy=False), slope.astype(result, copy=False)
 
 
@@ -180,5 +191,5 @@ def product(a: Any, b: Any) -> Any:
     def work(block: slice) -> None:
         np.multiply(a_flat[block], b_flat[block], out=y_flat[block])
 
-    over_blocks(work, row_blocks(y.size, y.itemsize, 8 * BLOCK), y.nbytes)
+    over_rows(work, y_flat, 8 * BLOCK)
     return y

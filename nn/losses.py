@@ -10,7 +10,7 @@ import numpy as np
 from chainrule.autograd import Tensor, primitive, stop_gradient
 from chainrule.autograd.tensor import OBJECTS
 from chainrule.nn.checks import check_number
-from chainrule.nn.kernels import over_blocks, row_blocks, rows_at_a_time, working_dtype
+from chainrule.nn.kernels import over_rows, working_dtype
 
 
 def _formula(
@@ -68,8 +68,7 @@ def cross_entropy(
             average[block] = np.mean(shifted, axis=-1)
         total[block] = np.exp(shifted, out=shifted) @ np.ones(rows.shape[-1], working)  # BLAS sums rows faster
 
-    with rows_at_a_time(rows.shape[-1]):
-        over_blocks(work, row_blocks(len(rows), rows.itemsize * rows.shape[-1]), rows.nbytes)
+    over_rows(work, rows)
     score = rows.ravel()[at_target] - top  # (n,)
     if label_smoothing:
         score = (1 - label_smoothing) * score + label_smoothing * average
@@ -92,8 +91,7 @@ def cross_entropy_wrt_logits(
     def work(block: slice) -> None:
         np.multiply(e[block], share[block], out=slope[block])  # p · g
 
-    with rows_at_a_time(e.shape[-1]):
-        over_blocks(work, row_blocks(len(e), e[:1].nbytes), e.nbytes)
+    over_rows(work, e)
     slope.ravel()[at_target] -= (1 - label_smoothing) * g
     if label_smoothing:
         slope -= label_smoothing / logits.shape[-1] * g[:, None]

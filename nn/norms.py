@@ -9,7 +9,7 @@ import numpy as np
 from chainrule.autograd import primitive
 from chainrule.nn import init
 from chainrule.nn.checks import check_number, check_size
-from chainrule.nn.kernels import BLOCK, over_blocks, row_blocks, rows_at_a_time, working_dtype
+from chainrule.nn.kernels import BLOCK, over_rows, working_dtype
 from chainrule.nn.module import Module
 
 
@@ -32,20 +32,13 @@ def layer_norm(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5
 
     def work(block: slice) -> None:
         here, centred, r = rows[block].astype(dtype, copy=False), normal[block], scale[block]
-        mean = here @ average
-        np.subtract(here, mean[:, None], out=centred)
-        variance = np.vecdot(centred, centred) / dtype.type(d)
-        if not (np.abs(mean) <= 2 * np.sqrt(variance)).all():
-            # The rounding of a large mean would show. Once more, of numbers around 0: exact for equal ones, whose mean was not
-            centred -= centred[:, :1].copy()
-            centred -= (centred @ average)[:, None]
-            variance = np.vecdot(centred, centred) / dtype.type(d)
-        r[:, 0] = 1 / np.sqrt(variance + dtype.type(eps))
+        np.subtract(here, here[:, :1], out=centred)  # first to around 0: exact for equal numbers, whose mean is not
+        centred -= (centred @ average)[:, None]
+        r[:, 0] = 1 / np.sqrt(np.vecdot(centred, centred) / dtype.type(d) + dtype.type(eps))
         centred *= r  # x̂ from here on
         _scaled(centred, gamma, beta, out=y_rows[block])
 
-    with rows_at_a_time(d):
-        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK), normal.nbytes)
+    over_rows(work, normal, 2 * BLOCK)
     return y, (normal, scale)
 
 
@@ -90,8 +83,7 @@ def rms_norm(x: Any, gamma: Any = None, *, eps: float = 1e-5) -> Any:
         np.multiply(here, r, out=normal[block])
         _scaled(normal[block], gamma, None, out=y_rows[block])
 
-    with rows_at_a_time(d):
-        over_blocks(work, row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK), normal.nbytes)
+    over_rows(work, normal, 2 * BLOCK)
     return y, (normal, scale)
 
 
@@ -125,24 +117,23 @@ def _norm_rule(g: Any, normal: Any, scale: Any, gamma: Any, beta: Any, *, centre
     g_x = np.empty(g.shape, dtype)
     g_x_rows = g_x.reshape(-1, d)
     average = np.full(d, 1 / d, dtype) if gamma is None else (gamma / d).astype(dtype)  # the mean of ∂L/∂x̂ is g @ average
-    blocks = list(row_blocks(len(rows), d * dtype.itemsize, 2 * BLOCK))
-    g_gamma, g_beta = np.zeros((2, len(blocks), d), dtype)  # by block
+    to_gamma, to_beta = {}, {}  # by block: what its rows contribute
 
-    def work(i: int) -> None:
-        g_y, x_hat, out = rows[blocks[i]].astype(dtype, copy=False), normal[blocks[i]], g_x_rows[blocks[i]]
+    def work(block: slice) -> None:
+        g_y, x_hat, out = rows[block].astype(dtype, copy=False), normal[block], g_x_rows[block]
         product = g_y * x_hat
         ones = np.ones(len(product), dtype)  # sums over rows, and means, at the speed of matrix products
-        np.matmul(ones, product, out=g_gamma[i])
+        to_gamma[block.start] = ones @ product
         np.multiply(g_y, 1 if gamma is None else gamma, out=out)  # ∂L/∂x̂
         out -= np.multiply(x_hat, (product @ average)[:, None], out=product)
         if centred:
             out -= (g_y @ average)[:, None]
-            np.matmul(ones, g_y, out=g_beta[i])
-        out *= scale[blocks[i]]
+            to_beta[block.start] = ones @ g_y
+        out *= scale[block]
 
-    with rows_at_a_time(d):
-        over_blocks(work, range(len(blocks)), normal.nbytes)
-    return g_x, None if gamma is None else np.sum(g_gamma, axis=0), None if beta is None else np.sum(g_beta, axis=0)
+    over_rows(work, normal, 2 * BLOCK)
+    g_gamma, g_beta = (sum(parts[start] for start in sorted(parts)) for parts in (to_gamma, to_beta))
+    return g_x, None if gamma is None else g_gamma, None if beta is None else g_beta
 
 
 def _check_norm(name: str, x: Any, gamma: Any, beta: Any, eps: float) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from chainrule.autograd import primitive, stop_gradient
 from chainrule.nn.checks import broadcasts
-from chainrule.nn.kernels import BLOCK, over_blocks, row_blocks, rows_at_a_time, working_dtype
+from chainrule.nn.kernels import BLOCK, over_rows, working_dtype
 
 # A sum of exponentials is usual if it lies between this and its inverse.
 LEAST = {np.dtype(t): np.finfo(t).tiny ** 0.5 for t in (np.float16, np.float32, np.float64, np.longdouble)}
@@ -43,15 +43,14 @@ def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
     if S.nbytes <= 2 * BLOCK or S.shape[-1] == 0:
         return softmax_kernel(S, mask)
     a = np.empty(S.shape, S.dtype)
-    rows, row_bytes = S.size // S.shape[-1], S.shape[-1] * S.itemsize
+    rows = S.size // S.shape[-1]
     mask = None if mask is None else np.broadcast_to(mask, S.shape).reshape(rows, -1)
     S_rows, a_rows = S.reshape(rows, -1), a.reshape(rows, -1)
 
     def work(block: slice) -> None:
         softmax_kernel(S_rows[block], None if mask is None else mask[block], out=a_rows[block])
 
-    with rows_at_a_time(S.shape[-1]):
-        over_blocks(work, row_blocks(rows, row_bytes), S.nbytes)
+    over_rows(work, a_rows)
     return a
 
 
@@ -93,8 +92,7 @@ def softmax_wrt_S(g: Any, y: Any, S: Any, mask: Any, axis: int = -1) -> Any:
         np.subtract(g_rows[block], np.vecdot(y_rows[block], g_rows[block])[:, None], out=out[block])
         out[block] *= y_rows[block]
 
-    with rows_at_a_time(y.shape[-1]):
-        over_blocks(work, row_blocks(len(out), out[:1].nbytes), g_S.nbytes)
+    over_rows(work, out)
     return g_S
 
 
