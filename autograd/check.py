@@ -376,8 +376,9 @@ def _verdict(received: float, slopes: Slopes, bar: float, rtol: float, narrow: f
     margin = _MARGIN * (slopes.left_bar + slopes.right_bar) + rtol * max(abs(low), abs(high))
     if slopes.kink and high - low > margin:
         return "kink" if low - margin <= received <= high + margin else "wrong"  # beyond both slopes, no convention defends it
-    error, tolerance = abs(received - slopes.derivative), rtol * max(abs(received), abs(slopes.derivative))
-    if not isfinite(bar) or (bar > tolerance + narrow and error <= _MARGIN * bar):
+    error = abs(received - slopes.derivative)
+    tolerance = rtol * (max(abs(received), abs(slopes.derivative)) if isfinite(received) else abs(slopes.derivative))
+    if not isfinite(bar) or (bar > tolerance + narrow and (error <= _MARGIN * bar or not isfinite(received))):
         return "inconclusive"
     return "ok" if isfinite(error) and error <= bar + tolerance else "wrong"
 
@@ -464,7 +465,6 @@ def gradcheck(
 
     # A rule that forgets g = ∂L/∂y, or is not linear in it, may look right at g = 1. At -2 it does not; dividing is exact.
     received = [g / -2 for g in gradients(y, leaves, -2 * weights)] if y.requires_grad else [np.zeros(x.shape) for x in arrays]
-    terms = _largest_term(_adjoints(y, weights), with_leaves=False)
     y, _ = _opened(y)
     adjoints = _adjoints(y, weights)
     size = _largest_term(adjoints)
@@ -473,13 +473,13 @@ def gradcheck(
         if method == "complex":
             _check_analytic(y, leaf)
         for index in _sampled(list(np.ndindex(x.shape)), sample):
-            at, got = float(x[index]), float(gradient[index])
+            at, got, direction = float(x[index]), float(gradient[index]), _direction(x.shape, index)
             if method == "complex":
-                slopes = _complex_step(y, weights, adjoints, leaf, _direction(x.shape, index), step)
+                slopes = _complex_step(y, weights, adjoints, leaf, direction, step)
             else:
                 slopes = _DIFFERENCES[method](partial(loss_with, position, index), at, step=step, size=size, eps=eps)
-            scale = 1 / max(1.0, abs(at))
-            entries.append(_entry(name, position, labels[position], index, got, slopes, scale, terms, size, rtol, atol, own))
+            doubt, typical = _doubt(y, adjoints, leaf, direction, own, size), max(slopes.size, size) / max(1.0, abs(at))
+            entries.append(_entry(name, position, labels[position], index, got, slopes, doubt, typical, rtol, atol, own))
     return GradcheckReport(name, method, tuple(entries), tuple(notes))
 
 
@@ -580,7 +580,7 @@ class _Recorded:
     """A recorded graph, and what all checks of it need.
 
     Attributes:
-        loss: the output, with the leaves it was computed from. terms: its largest terms.
+        loss: the output, with the leaves it was computed from.
         opened: the same without fused nodes, inside which may be far larger ones: a cross-entropy is a difference of logits.
         adjoints: n̄ of every node of the opened graph. size: the largest terms there, by which the loss is rounded.
         eps, own: see `_precisions`.
@@ -589,7 +589,6 @@ class _Recorded:
     def __init__(self, loss: Tensor) -> None:
         self.loss, self.standing_in = as_recorded(loss)
         self.ones = np.ones(loss.shape, loss.dtype)
-        self.terms = _largest_term(_adjoints(self.loss, self.ones), with_leaves=False)
         self.opened, self.renewed = _opened(self.loss)
         self.adjoints = _adjoints(self.opened, self.ones)
         self.size = _largest_term(self.adjoints)
@@ -621,8 +620,9 @@ class _Recorded:
         else:
             first = step or _default_step(method, reach, self.eps) / speed
             slopes = _DIFFERENCES[method](value_at, at, step=first, size=self.size, eps=self.eps)
-        name, scale = self.loss.label, speed / reach
-        return _entry(name, None, leaf.path, index, float(gradient), slopes, scale, self.terms, self.size, rtol, atol, self.own)
+        typical = max(slopes.size, self.size) * speed / reach
+        doubt = _doubt(self.opened, self.adjoints, self.renewed.get(leaf, leaf), direction, self.own, self.size)
+        return _entry(self.loss.label, None, leaf.path, index, float(gradient), slopes, doubt, typical, rtol, atol, self.own)
 
 
 def _entry(
@@ -632,16 +632,15 @@ def _entry(
     index: tuple[int, ...] | None,
     received: float,
     slopes: Slopes,
-    scale: float,
-    terms: float,
-    size: float,
+    doubt: float,
+    typical: float,
     rtol: float,
     atol: float,
     eps: float,
 ) -> Entry:
-    """The entry with its verdict. `scale` makes a size of L one of its derivative; for the others see `_Recorded`."""
-    bar = slopes.bar + 10 * eps * scale * max(slopes.size, terms)  # the gradient under check is rounded too
-    narrow = max(atol, 100 * eps) * scale * max(slopes.size, size)
+    """The entry with its verdict. `doubt` is the rounding of the gradient under check; `typical` a derivative's usual size."""
+    bar = slopes.bar + doubt
+    narrow = max(max(atol, 100 * eps) * typical, 10 * doubt)
     verdict = _verdict(received, slopes, bar, max(rtol, 100 * eps), narrow)
     return Entry(function, argument, name, index, received, slopes.derivative, bar, slopes.left, slopes.right, verdict)
 
@@ -662,14 +661,27 @@ def _complex_step(
     return Slopes(derivative, 20 * _EPS * max(abs(derivative), flow) + truncated, size=max(abs(value), h))
 
 
+def _doubt(output: Tensor, adjoints: Mapping[Tensor, Any], leaf: Tensor, direction: Any, eps: float, size: float) -> float:
+    """What rounding in a precision `eps` coarser than float64 does to the gradient under check; 0 in float64.
+
+    It goes by the largest flow, Σ |n̄ · ṅ| of any node n: the derivative is the sum of what flows, which may cancel. In
+    float64, the error bar of a difference, whose rounding is divided by the step, is wider.
+    """
+    if eps <= _EPS:
+        return 0.0
+    try:
+        flow = _largest_term(adjoints, push_forward(ancestors(output), {leaf: direction}))
+    except TypeError:  # a rule that takes arrays alone, and cannot be transposed
+        flow = size
+    return 10 * eps * flow
+
+
 def _adjoints(output: Tensor, weights: Any) -> dict[Tensor, Any]:
     """n̄ = ∂L/∂n of every node n, for L = Σ weights · output."""
     return {step.node: step.adjoint for step in backward_steps(output, weights)} if output.requires_grad else {}
 
 
-def _largest_term(
-    adjoints: Mapping[Tensor, Any], tangents: Mapping[Tensor, Any] | None = None, *, with_leaves: bool = True
-) -> float:
+def _largest_term(adjoints: Mapping[Tensor, Any], tangents: Mapping[Tensor, Any] | None = None) -> float:
     """The largest Σ |n̄ · v| of any node n, where v is its value, or its tangent.
 
     The rounding of v reaches L (or its derivative) times n̄. So that is rounded like its largest terms, which may be far more
@@ -680,7 +692,7 @@ def _largest_term(
         sizes = [
             float(np.sum(np.abs(adjoint * (node.data if tangents is None else tangents[node]))))
             for node, adjoint in adjoints.items()
-            if (tangents is None or node in tangents) and (with_leaves or not node.is_leaf)
+            if tangents is None or node in tangents
         ]
     return max(filter(isfinite, sizes), default=0.0)
 
