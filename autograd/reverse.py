@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.graph import fed_by, opened
 from chainrule.autograd.modes import MODE, enable_grad
 from chainrule.autograd.rules import Primitive, tracked
-from chainrule.autograd.tensor import CHAIN_RULE, HOOKED, Array, Source, Tensor, value_of
+from chainrule.autograd.tensor import CHAIN_RULE, HOOKED, Array, Source, Tensor, frozen, value_of
 
 
 class Step(NamedTuple):
@@ -78,9 +78,11 @@ def chain_rule(
             every contribution, so callers who want only gradients ask for it if those come out not finite.
     """
     adjoints: dict[Tensor, Any] = {output: seed}
-    frontier = [(-output.index, output)]  # the nodes that have an adjoint; the youngest comes out first
-    while frontier:
-        node = heappop(frontier)[1]
+    frontier: list[tuple[int, Tensor]] = []  # the nodes that have an adjoint: a heap, from which the youngest comes out first;
+    latest: Any = (-output.index, output)  # the last of them is kept apart, for mostly it is the next
+    while latest or frontier:
+        node = (heappushpop(frontier, latest) if latest else heappop(frontier))[1]
+        latest = None
         adjoint = adjoints.pop(node)
         if node._watch is not None and node._watch.hooks:
             adjoint = hooked(node, adjoint)
@@ -95,17 +97,25 @@ def chain_rule(
                 y, inputs = node, node.inputs
             else:
                 y, inputs = node._array, node.values
-                adjoint.setflags(False)  # read-only: it passes through the rules, and nobody may change it there
-            arguments = (adjoint, y, *inputs)  # of every rule of this node
+                if primitive.guarded:
+                    adjoint = frozen(adjoint)  # it passes through the user's rules
+                elif wanted:
+                    adjoint.setflags(False)  # read-only: it is handed out
+            arguments = (adjoint, y) + inputs  # noqa: RUF005 (of every rule of this node; with *inputs it takes longer)
             options, joint = node.options, primitive.joint
             rules: Any = primitive.rules
             if joint is not None:
                 rules = joint(*arguments, **options)
                 if len(rules) != len(inputs):
                     raise ValueError(f"{primitive.name}'s joint rule owes {len(inputs)} contributions; got {len(rules)}.")
-            for x, rule in zip(node.inputs, rules):  # noqa: B905 (the lengths are equal, and strict costs)
+            elif primitive.variadic:
+                rules = [None] * len(inputs)
+            position = -1
+            for x in node.inputs:
+                position += 1
                 contribution = earlier = None
                 if isinstance(x, Tensor) and x.requires_grad and (relevant is None or x in relevant):
+                    rule = rules[position]
                     if joint is not None:
                         contribution = rule
                     elif rule is None:
@@ -113,7 +123,7 @@ def chain_rule(
                     else:
                         contribution = rule(*arguments, **options) if options else rule(*arguments)
                     if thorough and contribution is not adjoint:
-                        contribution = with_exact_zeros(node, len(contributions), contribution, adjoint, y, inputs)
+                        contribution = with_exact_zeros(node, position, contribution, adjoint, y, inputs)
                     data = x._array
                     try:
                         if contribution.shape != data.shape or contribution.dtype is not data.dtype:
@@ -123,7 +133,9 @@ def chain_rule(
                     earlier = adjoints.get(x)
                     if earlier is None:
                         adjoints[x] = contribution
-                        heappush(frontier, (-x.index, x))
+                        if latest:
+                            heappush(frontier, latest)
+                        latest = (-x.index, x)
                     else:
                         adjoints[x] = earlier + contribution
                 if wanted:
@@ -241,9 +253,10 @@ def not_an_array(node: Tensor, x: Tensor, contribution: Any) -> str:
 def missing_rule(node: Tensor, x: Tensor) -> str:
     assert node.primitive is not None
     name = node.primitive.input_name(next(i for i, input_ in enumerate(node.inputs) if input_ is x))
+    rule = "joint_rule({…})" if node.primitive.variadic else f"rule({name!r}, …)"
     return (
         f"{node.primitive.name} has no derivative with respect to {name!r}, yet {x.label} requires a gradient. "
-        f"Pass a plain array there, or declare @{node.primitive.name}.rule({name!r}, …)."
+        f"Pass a plain array there, or declare @{node.primitive.name}.{rule}."
     )
 
 

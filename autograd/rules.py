@@ -33,6 +33,8 @@ from chainrule.autograd.tensor import DISPATCH, OBJECTS, Tensor, creation_order,
 
 Function = Callable[..., Any]
 
+LIBRARY = __name__.partition(".")[0] + "."
+
 _new_tensor = Tensor.__new__
 
 
@@ -57,6 +59,8 @@ class Primitive:
         analytic: whether the forward extends to complex numbers, as the complex step needs.
         saves: the forward returns (y, saved), and the rules get the keyword `saved`.
         recomputes: the forward hands out a result computed before, so that a replay must open the node (checkpoints).
+        guarded: a rule was declared outside the library, so the adjoint is made read-only before it is given to one. (The
+            library's own write into nothing: where the chain rule is walked thoroughly they get it read-only, too.)
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Primitive:
         self.analytic = analytic
         self.saves = saves
         self.recomputes = recomputes
+        self.guarded = False
         self.__doc__ = forward.__doc__
         self.__name__ = self.name
         self.__module__ = forward.__module__
@@ -106,9 +111,12 @@ class Primitive:
     def rule(self, input_name: str, formula: str | Function) -> Callable[[Function], Function]:
         """Decorator: the function is the rule for this input, and `formula` says it as a line of mathematics."""
         position = self._position(input_name)
+        if self.variadic:
+            raise TypeError(f"{self.name} takes any number of inputs; declare @{self.name}.joint_rule for all of them.")
 
         def declare(function: Function) -> Function:
             self.rules[position] = function
+            self._guard_from(function)
             self.formulas[position] = formula
             return function
 
@@ -119,6 +127,7 @@ class Primitive:
 
         def declare(function: Function) -> Function:
             self.joint = function
+            self._guard_from(function)
             self.formulas.update({self._position(name): formula for name, formula in formulas.items()})
             return function
 
@@ -133,6 +142,10 @@ class Primitive:
         """Decorator: `function(tangents, y, *inputs, **options)` returns ẏ. An input that does not move has tangent None."""
         self.tangent = function
         return function
+
+    def _guard_from(self, rule: Function) -> None:
+        if not (getattr(rule, "__module__", None) or "").startswith(LIBRARY):
+            self.guarded = True
 
     def _position(self, input_name: str) -> int:
         if input_name not in self.input_names:
@@ -235,7 +248,7 @@ class Primitive:
         """∂L/∂input at this position, by its rule or by the joint one; None if there is neither."""
         if self.joint is not None:
             return self.joint(g, y, *inputs, **options)[position]
-        rule = self.rules[position]
+        rule = None if self.variadic else self.rules[position]
         return None if rule is None else rule(g, y, *inputs, **options)
 
     def _bind(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

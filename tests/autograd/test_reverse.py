@@ -310,6 +310,18 @@ def test_a_rule_of_the_wrong_shape_is_named():
         wrong(leaf(np.ones(3))).backward(np.ones(3))
 
 
+def test_a_primitive_of_any_number_of_inputs_needs_a_joint_rule():
+    @primitive()
+    def joined(*parts):
+        return np.concatenate(parts)
+
+    with pytest.raises(TypeError, match=r"joined takes any number of inputs; declare @joined\.joint_rule"):
+        joined.rule("parts", "∂L/∂{parts} = ?")
+    x = leaf([1.0], name="x")
+    with pytest.raises(TypeError, match=r"respect to 'parts\[1\]', yet x requires a gradient.*@joined\.joint_rule"):
+        joined([2.0], x).backward(np.ones(2))
+
+
 # No aliases
 
 
@@ -381,6 +393,45 @@ def test_adjoints_of_steps_cannot_be_written():
         if not step.node.is_leaf:
             with pytest.raises(ValueError, match="read-only"):
                 np.asarray(step.adjoint)[...] = 0
+
+
+def test_a_users_rule_cannot_write_into_what_it_is_given():
+    x, z = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    for written in ("g", "y", "a", "b"):
+
+        @primitive()
+        def product(a, b):
+            return a * b
+
+        @product.rule("a", "∂L/∂{a} = ∂L/∂{y} · {b}")
+        def product_wrt_a(g, y, a, b, written=written):
+            array = {"g": g, "y": y, "a": a, "b": b}[written]
+            array *= b
+            return array
+
+        for before in (lambda y: y, lambda y: y.reshape(2, 1), lambda y: y + z):
+            with pytest.raises(ValueError, match="read-only"):
+                np.sum(before(product(x, np.ones(2)))).backward()
+    assert x.grad is z.grad is None
+
+
+def test_an_adjoint_that_a_users_rule_keeps_is_no_gradient():
+    kept = []
+
+    @primitive()
+    def same(x):
+        return x * 1
+
+    @same.rule("x", "∂L/∂{x} = ∂L/∂{y}")
+    def same_wrt_x(g, y, x):
+        kept.append(g)
+        return g
+
+    x, z = leaf(np.ones((2, 2))), leaf(np.full((2, 2), 2.0))
+    for through in (lambda y: y, np.transpose, lambda y: y.reshape(4).reshape(2, 2)):
+        (np.tanh(through(same(x)) + z) * 2).backward(np.ones((2, 2)))
+        assert no_two_share([kept.pop(), x.grad, z.grad, x.data, z.data])
+        x.grad = z.grad = None
 
 
 # Writes between forward and backward
