@@ -235,7 +235,7 @@ def fitted(contribution: Any, data: Array, primitive: Primitive) -> Any:
             f"A contribution has the shape of its input; a rule of {primitive.name} returned {contribution.shape} for an input "
             f"of shape {data.shape}."
         )
-    if contribution.dtype == data.dtype:
+    if contribution.dtype is data.dtype or contribution.dtype == data.dtype:
         return contribution
     if contribution.dtype.kind == "c":
         raise TypeError(f"A contribution is real; a rule of {primitive.name} returned complex numbers.")
@@ -280,7 +280,7 @@ def seed_for(output: Tensor, gradient: ArrayLike | None) -> Any:
                 f"Without a gradient argument, backward starts from a single number; {output.path} has shape {output.shape}. "
                 "Reduce it to a loss, for example with np.sum, or pass gradient=∂L/∂output."
             )
-        return np.ones(output.shape, output.dtype)
+        return np.array(1, output.dtype, ndmin=output.ndim)
     seed: Any = gradient if isinstance(gradient, Tensor) else np.array(gradient, dtype=output.dtype)
     if seed.dtype != output.dtype:
         seed = seed.astype(output.dtype)

@@ -25,6 +25,7 @@ from types import MethodDescriptorType
 from typing import Any, Literal
 
 import numpy as np
+from numpy import ndarray  # Python finds it sooner than np.ndarray
 
 from chainrule.autograd.anomaly import check_made
 from chainrule.autograd.modes import MODE
@@ -194,6 +195,7 @@ class Primitive:
                     constants = constants or isinstance(x, np.ndarray)
                     objects = objects or getattr(x, "dtype", None) is OBJECTS
                     complex_ = complex_ or isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+            values = tuple(values)
             if complex_ and is_tensor:
                 raise TypeError(f"{self.name} of a Tensor and complex numbers: complex tensors are not supported, for now.")
         mode = MODE.get()
@@ -215,7 +217,7 @@ class Primitive:
             options = {**options, "saved": saved}
         if not is_tensor:
             return y
-        if type(y) is not np.ndarray:
+        if type(y) is not ndarray:
             y = np.asarray(y)
         y.setflags(False)  # read-only
 
@@ -230,12 +232,12 @@ class Primitive:
                 check_made(self, inputs, values, y)
         if tracked and mode.record:
             if constants:
-                values = [frozen(v) if isinstance(v, np.ndarray) else v for v in values]
+                values = tuple(frozen(v) if isinstance(v, ndarray) else v for v in values)
                 inputs = tuple(x if isinstance(x, Tensor) else v for x, v in zip(inputs, values, strict=True))
             node.requires_grad = True
             node.primitive = self
             node.inputs = inputs
-            node.values = tuple(values)
+            node.values = values
             node.options = options
         else:
             node.requires_grad = False

@@ -11,6 +11,7 @@ from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.rules import implements, primitive
@@ -70,7 +71,7 @@ def matmul_wrt_a(g: Any, y: Any, a: Any, b: Any) -> Any:
 @matmul.rule("b", "∂L/∂{b} = {a}ᵀ @ ∂L/∂{y}")
 def matmul_wrt_b(g: Any, y: Any, a: Any, b: Any) -> Any:
     if a.ndim == b.ndim == 2:
-        return a.T.dot(g) if type(g) is np.ndarray else np.dot(a.T, g)
+        return a.T.dot(g) if type(g) is ndarray else np.dot(a.T, g)
     if a.ndim == 1 and b.ndim == 1:
         return g * a
     if a.ndim == 1:
