@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -469,11 +468,10 @@ def test_the_python_source_of_a_rule():
     assert "def attention_wrt_inputs(" in rule_source(attention(x, x, x), 0)
 
 
-def test_a_chain_of_ten_thousand_nodes_is_fast():
+def test_a_chain_of_ten_thousand_nodes():
     y = Tensor(0.5, requires_grad=True, name="x")
     for i in range(10_000):
         y = named(f"n{i}", y + 1.0)
-    start = perf_counter()
     d = Debugger(y)
     d.break_at("np.abs(adjoint).max() > 1")
     d.watch("x")
@@ -484,4 +482,3 @@ def test_a_chain_of_ten_thousand_nodes_is_fast():
     assert d.run().reason == "end"
     assert d.run_back().reason == "watch"
     assert d.run_back().reason == "start"
-    assert perf_counter() - start < 5
