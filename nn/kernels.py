@@ -16,7 +16,7 @@ import numpy as np
 BLOCK = 128 * 1024  # bytes of one array in a block: a few of them fit in the second-level cache
 SHARED = 4 * 1024 * 1024  # bytes of an array from which a second thread pays: below, waking it costs more than it does
 SMALL = 16 * 1024  # bytes of an array that is worked on as it is
-WIDE = 384  # numbers in a row from which `rows_at_a_time` pays
+WIDE = 512  # numbers in a row from which `rows_at_a_time` pays
 
 # The C library then keeps memory that is freed, up to twice as much, and gives it out again. Otherwise it would return that of
 # large arrays to the system, which clears every page of it anew, at the cost of several kernels.

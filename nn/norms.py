@@ -38,7 +38,7 @@ def layer_norm(x: Any, gamma: Any = None, beta: Any = None, *, eps: float = 1e-5
         centred *= r  # x̂ from here on
         _scaled(centred, gamma, beta, out=y_rows[block])
 
-    over_rows(work, normal, 2 * BLOCK)
+    over_rows(work, normal, 4 * BLOCK)
     return y, (normal, scale)
 
 
@@ -83,7 +83,7 @@ def rms_norm(x: Any, gamma: Any = None, *, eps: float = 1e-5) -> Any:
         np.multiply(here, r, out=normal[block])
         _scaled(normal[block], gamma, None, out=y_rows[block])
 
-    over_rows(work, normal, 2 * BLOCK)
+    over_rows(work, normal, 4 * BLOCK)
     return y, (normal, scale)
 
 
@@ -131,7 +131,7 @@ def _norm_rule(g: Any, normal: Any, scale: Any, gamma: Any, beta: Any, *, centre
             to_beta[block.start] = ones @ g_y
         out *= scale[block]
 
-    over_rows(work, normal, 2 * BLOCK)
+    over_rows(work, normal, 4 * BLOCK)
     g_gamma, g_beta = (sum(parts[start] for start in sorted(parts)) for parts in (to_gamma, to_beta))
     return g_x, None if gamma is None else g_gamma, None if beta is None else g_beta
 

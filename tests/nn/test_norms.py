@@ -14,7 +14,7 @@ from chainrule.nn.norms import LayerNorm, RMSNorm, layer_norm, rms_norm
 
 RNG = np.random.default_rng(0)
 D = 96
-MANY = RNG.normal(3.0, 2.0, (2 * BLOCK // (8 * D) * 2 + 5, D))  # two blocks of float64 and five rows
+MANY = RNG.normal(3.0, 2.0, (4 * BLOCK // (8 * D) * 2 + 5, D))  # two blocks of float64 and five rows
 
 
 def leaves_of(*arrays):
