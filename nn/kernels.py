@@ -63,18 +63,32 @@ def set_threads(count: int | None) -> None:
     """Let kernels on large arrays use so many threads, the caller's included. No result changes by it, not in one bit.
 
     None, as at the start, means what NumPy's matrix products obey too: OPENBLAS_NUM_THREADS or OMP_NUM_THREADS if set, else as
-    many as there are processors for this process. Raises ValueError for less than 1.
+    many as there are processors for this process. Kernels with products inside (attention, norms, softmax, cross-entropy)
+    share only if that variable is 1, so that a product has one thread. Raises ValueError for less than 1.
     """
     if count is not None and count < 1:
         raise ValueError(f"A kernel runs on 1 thread at least; got {count}.")
     _Threads.count, _Threads.pool = count, None  # threads of a pool that is let go end by themselves
 
 
-def _default_threads() -> int:
+def _asked_for() -> int | None:
+    """The number of threads that the environment says."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         first = os.environ.get(variable, "").split(",")[0].strip()
         if first.isdecimal() and int(first) > 0:
             return int(first)
+    return None
+
+
+# Matrix products that have threads of their own must not be called from two threads at once: OpenBLAS was seen to lose one
+# of them, and to wait for it for ever. It reads the environment when it is loaded.
+ONE_THREAD_FOR_PRODUCTS = _asked_for() == 1
+
+
+def _default_threads() -> int:
+    asked = _asked_for()
+    if asked is not None:
+        return asked
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -86,14 +100,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
-def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int) -> None:
+def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int, products: bool = True) -> None:
     """work(block) for each block, in any order: in this thread and, if an array of `size` bytes is for several, in others.
 
     Every block is for one thread, and computes the same whichever that is: what is summed over blocks, the caller keeps apart
     and adds up in their order. The others see this thread's contextvars, and so its np.errstate. An exception in any of them
-    is raised here, when none is at work any more; blocks that were not begun are left out.
+    is raised here, when none is at work any more; blocks that were not begun are left out. Work with matrix `products` is
+    shared only where these have one thread each.
     """
-    if not shared(size) or threads() == 1:
+    if not shared(size) or threads() == 1 or (products and not ONE_THREAD_FOR_PRODUCTS):
         for block in blocks:
             work(block)
         return
@@ -125,14 +140,14 @@ def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int) -> 
 # Arithmetic
 
 
-def over_rows(work: Callable[[slice], object], rows: Any, block_bytes: int | None = None) -> None:
+def over_rows(work: Callable[[slice], object], rows: Any, block_bytes: int | None = None, products: bool = True) -> None:
     """work(block) `over_blocks` of `rows` (n, width) or (n,), cut by `row_blocks`, and with wide ones `rows_at_a_time`."""
     if rows.nbytes <= SMALL:  # without the machinery
         work(slice(0, len(rows)))
         return
     row = rows[0]
     with rows_at_a_time(row.size):
-        over_blocks(work, row_blocks(len(rows), row.nbytes, block_bytes), rows.nbytes)
+        over_blocks(work, row_blocks(len(rows), row.nbytes, block_bytes), rows.nbytes, products)
 
 
 @contextmanager
@@ -177,7 +192,7 @@ def entry_by_entry(kernel: Callable[[Any, Any, Any], None], x: Any) -> tuple[Any
         kernel(x_flat[block].astype(dtype, copy=False), y_flat[block], slope_flat[block])
 
     with np.errstate(over="ignore"):
-        over_rows(work, y_flat)
+        over_rows(work, y_flat, products=False)
     return y.astype(result, copy=False), slope.astype(result, copy=False)
 
 
@@ -191,5 +206,5 @@ def product(a: Any, b: Any) -> Any:
     def work(block: slice) -> None:
         np.multiply(a_flat[block], b_flat[block], out=y_flat[block])
 
-    over_rows(work, y_flat, 8 * BLOCK)
+    over_rows(work, y_flat, 8 * BLOCK, products=False)
     return y

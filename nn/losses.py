@@ -91,7 +91,7 @@ def cross_entropy_wrt_logits(
     def work(block: slice) -> None:
         np.multiply(e[block], share[block], out=slope[block])  # p · g
 
-    over_rows(work, e)
+    over_rows(work, e, products=False)
     slope.ravel()[at_target] -= (1 - label_smoothing) * g
     if label_smoothing:
         slope -= label_smoothing / logits.shape[-1] * g[:, None]

@@ -93,7 +93,7 @@ class Optimizer:
                 for start, stop, gradient, step, matrix in stretches
                 for i in range(start, stop, numbers)
             ]
-            over_blocks(partial(self._change, flat), blocks, flat.g.nbytes)
+            over_blocks(partial(self._change, flat), blocks, flat.g.nbytes, products=False)
         for flat, stretches in begun:  # only now, so that an error in the midst leaves the parameters as they were
             if stretches:
                 flat.finish()

@@ -85,7 +85,7 @@ def test_two_threads_work_at_once(every_size_is_shared):
             seen.add(threading.get_ident())
             both.wait()
 
-    over_blocks(work, range(10), 1)
+    over_blocks(work, range(10), 1, products=False)
     assert len(seen) == 2
     assert sorted(turns) == list(range(10))
 
@@ -95,7 +95,7 @@ def test_the_callers_thread_alone(threads, blocks, size):
     """One thread is all that is allowed; one block; small arrays."""
     nn.set_threads(threads)
     seen = []
-    over_blocks(lambda block: seen.append((threading.get_ident(), block)), range(blocks), size)
+    over_blocks(lambda block: seen.append((threading.get_ident(), block)), range(blocks), size, products=False)
     nn.set_threads(None)
     assert seen == [(threading.get_ident(), block) for block in range(blocks)]
 
@@ -114,11 +114,26 @@ def test_errors_reach_the_caller(error, in_callers, every_size_is_shared):
             raise error("of a block")
 
     with pytest.raises(error, match="of a block"):
-        over_blocks(work, range(1000), 1)
+        over_blocks(work, range(1000), 1, products=False)
     assert len(began) < 1000 or not in_callers
     count = len(began)
-    over_blocks(lambda block: began.append(block), range(5), 1)  # the threads are there again
+    over_blocks(lambda block: began.append(block), range(5), 1, products=False)  # the threads are there again
     assert len(began) == count + 5
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_products_are_not_called_from_two_threads_unless_they_have_one_each(alone, every_size_is_shared, monkeypatch):
+    monkeypatch.setattr(kernels, "ONE_THREAD_FOR_PRODUCTS", alone)
+    nn.set_threads(2)
+    both, seen = threading.Barrier(2, timeout=10), set()
+
+    def work(block):
+        seen.add(threading.get_ident())
+        if alone and block < 2:
+            both.wait()
+
+    over_blocks(work, range(10), 1)
+    assert len(seen) == 1 + alone
 
 
 def test_threads_see_the_callers_errstate(every_size_is_shared):
@@ -131,7 +146,7 @@ def test_threads_see_the_callers_errstate(every_size_is_shared):
 
     for how in ("raise", "ignore"):
         with np.errstate(divide=how):
-            over_blocks(work, range(2), 1)
+            over_blocks(work, range(2), 1, products=False)
     assert seen == ["raise"] * 2 + ["ignore"] * 2
 
 
