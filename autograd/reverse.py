@@ -391,11 +391,10 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], gradient: Any = None, *,
         with quiet(), enable_grad():
             steps = watched(chain_rule(output, seed, relevant, create_graph))
             found = {step.node: step.adjoint for step in steps if step.node in wanted}
-    zeros = [np.zeros(x.shape, x.dtype) for x in inputs]
     if create_graph:
-        return [found[x] if x in found else Tensor(zero) for x, zero in zip(inputs, zeros, strict=True)]
+        return [found[x] if x in found else Tensor(np.zeros(x.shape, x.dtype)) for x in inputs]
     taken: set[int] = set()
-    return [owned(found[x], taken) if x in found else zero for x, zero in zip(inputs, zeros, strict=True)]
+    return [owned(found[x], taken) if x in found else np.zeros(x.shape, x.dtype) for x in inputs]
 
 
 CHAIN_RULE.update(backward=backward, backward_steps=backward_steps)
