@@ -17,7 +17,7 @@ What only moves numbers (indexing, transposing, np.where) makes no nodes: the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -346,17 +346,21 @@ def of_tensors(f: Callable[..., Value]) -> Callable[..., Tensor]:
         y = f(*own)
         if not isinstance(y, Value):
             raise TypeError(f"A function of Values returns a Value; got {type(y).__name__}.")
-        tensors = as_tensors(y)
-        return graph.substituted(tensors[y], {tensors[v]: x for v, x in zip(own, inputs, strict=True) if v in tensors})
+        return as_tensors(y, dict(zip(own, inputs, strict=True)))[y]
 
     return on_tensors
 
 
-def as_tensors(output: Value) -> dict[Value, Tensor]:
-    """For every Value in the graph of `output` a Tensor of shape () with its number, operation and label, oldest first."""
-    tensors: dict[Value, Tensor] = {}
+def as_tensors(output: Value, leaves: Mapping[Value, Tensor] | None = None) -> dict[Value, Tensor]:
+    """For every Value in the graph of `output` a Tensor of shape () with its number, operation and label, oldest first.
+
+    `leaves` are Tensors that stand for some Values already.
+    """
+    tensors = dict(leaves or {})
     with mode_set_to(Mode()), quiet():
         for value in ancestors(output):
+            if value in tensors:
+                continue
             inputs = [tensors[x] if isinstance(x, Value) else x for x in value.inputs]
             tensor = BY_NAME[value.op](*inputs) if value.op else Tensor(value.data, requires_grad=True)
             tensor._array = frozen(np.array(value.data))  # to the last digit: Python's tanh need not be NumPy's
