@@ -299,7 +299,10 @@ class Blocks:
         return causal if mask is None else mask & causal
 
     def over_heads(self, work: Callable[[int, Block], None], alone: bool = False) -> None:
-        """work(i, block) for every block, those of the same heads in order; other heads on other threads, unless `alone`."""
+        """work(i, block) for every block, those of the same heads in order; other heads on other threads, unless `alone`.
+
+        Heads that fit in one block stay together: few heads, however long, may be for one thread.
+        """
         of_heads: dict[tuple[int, int], list[tuple[int, Block]]] = {}
         for i, block in enumerate(self.blocks()):
             of_heads.setdefault((block[0][0].start, block[0][1].start), []).append((i, block))

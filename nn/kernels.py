@@ -7,20 +7,32 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
+
+from chainrule.nn.checks import check_size
 
 BLOCK = 128 * 1024  # bytes of one array in a block: a few of them fit in the second-level cache
 SHARED = 4 * 1024 * 1024  # bytes of an array from which a second thread pays: below, waking it costs more than it does
 SMALL = 16 * 1024  # bytes of an array that is worked on as it is
 WIDE = 512  # numbers in a row from which `rows_at_a_time` pays
 
-# The C library then keeps memory that is freed, up to twice as much, and gives it out again. Otherwise it would return that of
-# large arrays to the system, which clears every page of it anew, at the cost of several kernels.
-np.empty(31 << 20, np.uint8)
+
+def _keep_freed_memory() -> None:
+    """Have Linux's C library keep memory that is freed, up to 64 MB, and give it out again.
+
+    Otherwise it returns that of each large array to the system, which clears every page of it anew, at the cost of several
+    kernels. It learns what to keep from the largest array freed so far: this tells it at once, for the whole process.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
+_keep_freed_memory()
 
 T = TypeVar("T")
 
@@ -50,25 +62,32 @@ class _Threads:
 
     count: int | None = None
     pool: ThreadPoolExecutor | None = None
+    lock = Lock()
 
 
 def threads() -> int:
     """How many threads a kernel may use, the caller's included; see `set_threads`."""
-    if _Threads.count is None:
-        _Threads.count = _default_threads()
-    return _Threads.count
+    return _Threads.count or _default_threads()
 
 
 def set_threads(count: int | None) -> None:
     """Let kernels on large arrays use so many threads, the caller's included. No result changes by it, not in one bit.
 
-    None, as at the start, means what NumPy's matrix products obey too: OPENBLAS_NUM_THREADS or OMP_NUM_THREADS if set, else as
-    many as there are processors for this process. Kernels with products inside (attention, norms, softmax, cross-entropy)
-    share only if that variable is 1, so that a product has one thread. Raises ValueError for less than 1.
+    None, as at the start, means OPENBLAS_NUM_THREADS or OMP_NUM_THREADS if set, as for NumPy's matrix products, else as many
+    as there are processors for this process. Kernels with products inside (attention, norms, softmax, cross-entropy) share
+    only if that variable is 1, so that a product has one thread. Raises ValueError unless it is a positive whole number.
     """
-    if count is not None and count < 1:
-        raise ValueError(f"A kernel runs on 1 thread at least; got {count}.")
-    _Threads.count, _Threads.pool = count, None  # threads of a pool that is let go end by themselves
+    if count is not None:
+        check_size("The number of threads", count)
+    with _Threads.lock:
+        _Threads.count, _Threads.pool = count, None  # threads of a pool that is let go end by themselves
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _Threads.lock:
+        if _Threads.pool is None:
+            _Threads.pool = ThreadPoolExecutor(max(1, threads() - 1), "chainrule")
+        return _Threads.pool
 
 
 def _asked_for() -> int | None:
@@ -85,6 +104,7 @@ def _asked_for() -> int | None:
 ONE_THREAD_FOR_PRODUCTS = _asked_for() == 1
 
 
+@cache
 def _default_threads() -> int:
     asked = _asked_for()
     if asked is not None:
@@ -93,7 +113,7 @@ def _default_threads() -> int:
 
 
 def _forget_pool() -> None:
-    _Threads.pool = None  # a fork has the caller's thread alone
+    _Threads.pool, _Threads.lock = None, Lock()  # a fork has the caller's thread alone
 
 
 if hasattr(os, "register_at_fork"):
@@ -114,19 +134,24 @@ def over_blocks(work: Callable[[T], object], blocks: Iterable[T], size: int, pro
         return
     left = deque(blocks)
     helpers = min(threads(), len(left)) - 1
+    others: list[Future[None]] = []
 
     def turn() -> None:
-        while left:
-            try:
-                block = left.popleft()
-            except IndexError:  # another thread was first
-                return
-            work(block)
+        try:
+            while left:
+                try:
+                    block = left.popleft()
+                except IndexError:  # another thread was first
+                    return
+                work(block)
+        except BaseException:
+            left.clear()  # nor do the others go on
+            raise
 
-    if _Threads.pool is None:
-        _Threads.pool = ThreadPoolExecutor(threads() - 1, "chainrule")
-    others: list[Future[None]] = [_Threads.pool.submit(copy_context().run, turn) for _ in range(helpers)]
     try:
+        with suppress(RuntimeError):  # no more threads are to be had, as when the program ends: then without them
+            for _ in range(helpers):
+                others.append(_pool().submit(copy_context().run, turn))
         turn()
     finally:
         left.clear()
@@ -152,7 +177,7 @@ def over_rows(work: Callable[[slice], object], rows: Any, block_bytes: int | Non
 
 @contextmanager
 def rows_at_a_time(width: int) -> Iterator[None]:
-    """Within it, NumPy combines wide rows with one number each, or with one row, up to ten times as quick.
+    """Within it, NumPy combines wide rows with one number each, or with one row, several times as quick.
 
     Its iterator copies what it broadcasts into a buffer as long as fits; here a wide row does not fit, and is taken as it is.
     """
