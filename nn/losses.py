@@ -48,7 +48,7 @@ def cross_entropy(
         loss_mask: boolean (…), False where a position is not valid. It is not the attention mask: when only a reply is
             scored, its positions still read the question.
         reduction: "mean" over the valid positions, "sum", or "none": the losses (…). Where a position is not valid, loss
-            and gradient are 0.
+            and gradient are 0, whatever its logits are.
     Raises:
         TypeError: for targets (or an ignore_index) that are not integers, or a mask that is not boolean.
         ValueError: for other shapes, valid targets outside 0..classes-1, a mean over no position, ε outside [0, 1].
@@ -59,17 +59,24 @@ def cross_entropy(
     firsts = np.arange(0, rows.size, rows.shape[-1])  # where each row starts, in all numbers one after the other
     at_target = firsts + target.ravel()
     e, (top, total, average) = np.empty_like(rows), np.empty((3, len(rows)), rows.dtype)
+    skipped = None if valid is None else ~valid.ravel()  # (n,)
 
     def work(block: slice) -> None:
         x = rows[block]
         top[block] = x.ravel()[firsts[: len(x)] + np.argmax(x, axis=-1)]  # np.max is slow along short rows
+        if skipped is not None:
+            top[block][skipped[block]] = 0
         shifted = np.subtract(x, top[block, None], out=e[block])
+        if skipped is not None:
+            shifted[skipped[block]] = 0  # logits that do not count need not be finite
         if label_smoothing:
             average[block] = np.mean(shifted, axis=-1)
         total[block] = np.exp(shifted, out=shifted) @ np.ones(rows.shape[-1], working)  # BLAS sums rows faster
 
     over_rows(work, rows)
     score = rows.ravel()[at_target] - top  # (n,)
+    if skipped is not None:
+        score[skipped] = 0
     if label_smoothing:
         score = (1 - label_smoothing) * score + label_smoothing * average
     losses = (np.log(total) - score).reshape(target.shape)
@@ -110,6 +117,8 @@ def cross_entropy_definition(
 ) -> Any:
     target, valid, _ = _checked(logits, target, ignore_index, loss_mask, label_smoothing, reduction)
     wide = _wide(logits)
+    if valid is not None:
+        wide = np.where(valid[..., None], wide, 0.0)  # logits that do not count need not be finite
     shifted = wide - np.max(stop_gradient(wide), axis=-1, keepdims=True)
     log_sum = np.log(np.sum(np.exp(shifted), axis=-1))
     at_target = shifted[(*np.indices(target.shape, sparse=True), target)]
@@ -149,6 +158,8 @@ def _checked(
         if loss_mask.shape != target.shape:
             raise ValueError(f"A loss mask has the shape {target.shape} of the targets; got {loss_mask.shape}.")
         valid = loss_mask.copy() if valid is None else loss_mask & valid
+    if valid is not None and valid.all():
+        valid = None
     if valid is not None:
         target = np.where(valid, target, 0)
     count = target.size if valid is None else int(np.count_nonzero(valid))

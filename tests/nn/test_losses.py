@@ -13,6 +13,7 @@ from chainrule import Tensor, grad, nn
 from chainrule.autograd import gradients, open_fused
 from chainrule.autograd.describe import rule_text
 from chainrule.autograd.scalar import values
+from chainrule.nn import kernels
 
 RNG = np.random.default_rng(0)
 both = pytest.mark.parametrize("opened", [False, True], ids=["kernel", "definition"])
@@ -44,6 +45,61 @@ def test_the_mean_is_over_the_valid_targets_only(opened):
         found = gradients(loss, [logits])[0]
         assert_allclose(found, slope, rtol=1e-15)
         assert_array_equal(found[1], 0)
+
+
+@both
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_logits_that_do_not_count_may_be_anything(opened, bad, reduction, smoothing):
+    """Loss and gradient are those of any other logits there, without a warning."""
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    good = RNG.standard_normal((2, 3, 4))
+    logits, target, skipped = good.copy(), np.array([[3, -1, 0], [1, 2, -1]]), ([0, 1], [1, 2])
+    logits[skipped] = bad
+    logits[0, 1, 1] = 2.0
+    u = np.ones(target.shape if reduction == "none" else ())
+    for which in [{"target": target, "ignore_index": -1}, {"target": np.abs(target), "loss_mask": target >= 0}]:
+        x, right = leaf(logits), leaf(good)
+        with open_fused(opened), np.errstate(all="raise"):
+            loss, wanted = nn.cross_entropy(x, **which, **options), nn.cross_entropy(right, **which, **options)
+            found = gradients(loss, [x], u)[0]
+        assert_array_equal(loss.data, wanted.data)
+        assert_array_equal(found, gradients(wanted, [right], u)[0])
+        assert_array_equal(found[skipped], 0)
+        assert np.all(np.isfinite(found))
+
+
+@both
+def test_logits_that_count_are_not_mended(opened):
+    x = leaf(np.array([[np.nan, 0.0], [np.nan, 0.0], [1.0, 2.0]]))
+    with open_fused(opened):
+        losses = nn.cross_entropy(x, [0, -1, 1], ignore_index=-1, reduction="none")
+        total = nn.cross_entropy(x, [0, -1, 1], ignore_index=-1)
+    assert_array_equal(np.isnan(losses.data), [True, False, False])
+    assert np.isnan(total.data)
+    assert np.isnan(gradients(total, [x])[0][0]).all()
+    assert_array_equal(gradients(losses, [x], np.ones(3))[0][1], 0)
+
+
+def test_one_pass_over_several_blocks_some_of_whose_rows_do_not_count():
+    """With two threads too."""
+    logits = RNG.standard_normal((9000, 60))
+    target = RNG.integers(0, 60, 9000)
+    mask = RNG.random(9000) < 0.5
+    expected = grad(lambda x: nn.cross_entropy(x, target, loss_mask=mask))(logits)
+    assert_allclose(expected[mask], grad(nn.cross_entropy)(logits[mask], target[mask]), rtol=1e-12, atol=1e-18)
+    logits[~mask] = np.nan
+    assert logits.nbytes >= kernels.SHARED
+    before = kernels.threads()
+    try:
+        for count in (1, 2):
+            kernels.set_threads(count)
+            found = grad(lambda x: nn.cross_entropy(x, target, loss_mask=mask))(logits)
+            assert_array_equal(found, expected)
+            assert_array_equal(found[~mask], 0)
+    finally:
+        kernels.set_threads(before)
 
 
 @both
