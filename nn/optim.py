@@ -53,6 +53,7 @@ class Optimizer:
             raise ValueError(f"{own} got no parameters; has the model any?")
         self.lr, self.state = lr, state
         self.steps = [0] * len(self.parameters)
+        self._spoilt = False
         dtypes = dict.fromkeys(parameter.dtype for parameter in self.parameters)
         self._flats = [_Flat(self.parameters, dtype, len(self.state)) for dtype in dtypes]
 
@@ -79,13 +80,20 @@ class Optimizer:
 
         The parameters get new arrays: a graph that holds the old ones keeps them as they were.
 
+        If the formula itself raises, such as an overflow within `np.errstate(all="raise")`, the parameters and `steps` stay as
+        they were; but what is kept of them, such as Adam's m and v, is changed for some numbers and not for others. The
+        optimiser then steps no more until `load_state_dict` has given it a state that is whole.
+
         Raises:
             ValueError, TypeError: for a gradient of another shape or dtype than its parameter; nothing is changed then.
+            RuntimeError: if an earlier step was broken off and its state is not loaded anew.
         """
+        self._check_whole()
         for parameter in self.parameters:
             if parameter.grad is not None:
                 _check_gradient(parameter)
         begun = [(flat, flat.begin(self.steps)) for flat in self._flats]
+        self._spoilt = bool(self.state)
         for flat, stretches in begun:
             numbers = 4 * BLOCK if shared(flat.g.nbytes) else BLOCK  # in short blocks threads wait for the interpreter
             blocks = [
@@ -100,6 +108,14 @@ class Optimizer:
         self.steps = [
             count + (parameter.grad is not None) for count, parameter in zip(self.steps, self.parameters, strict=True)
         ]
+        self._spoilt = False
+
+    def _check_whole(self) -> None:
+        if self._spoilt:
+            raise RuntimeError(
+                f"A step was broken off, and {', '.join(self.state)} of this {type(self).__name__} are changed in part. "
+                "Go on from a state that is whole: load_state_dict(what state_dict() gave before)."
+            )
 
     def _change(self, flat: _Flat, block: tuple[int, int, Array, int, bool]) -> None:
         i, j, gradient, step, matrix = block
@@ -129,8 +145,9 @@ class Optimizer:
         """What it keeps between steps, by name: "step", and arrays such as "m.blocks.0.attn.WQ"; copies.
 
         With the parameters' values it makes training resume bit for bit. The learning rate and the other arguments are not
-        in it: they are said where the optimiser is made.
+        in it: they are said where the optimiser is made. Raises RuntimeError after a step that was broken off.
         """
+        self._check_whole()
         return {"step": np.array(self.steps), **{name: array.copy() for name, array in self._kept().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -148,6 +165,7 @@ class Optimizer:
         self.steps = new.pop("step").tolist()
         for name, array in new.items():
             own[name][...] = array
+        self._spoilt = False
 
 
 class SGD(Optimizer):

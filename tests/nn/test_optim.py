@@ -3,14 +3,17 @@
 Against PyTorch, step by step: tests/parity/test_optim.py.
 """
 
+import copy
 import gc
+import pickle
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from chainrule import Tensor, nn
-from chainrule.nn import optim
+from chainrule.nn import kernels, optim
 
 MAKERS = {
     "SGD": lambda parameters: nn.SGD(parameters, lr=0.1),
@@ -449,6 +452,59 @@ def test_a_step_that_is_broken_off_moves_no_parameter_and_no_count():
     with pytest.raises(KeyboardInterrupt):
         optimizer.step()
     assert (a.item(), f.item(), optimizer.steps) == (1.0, 1.0, [0, 0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_step_that_is_broken_off_must_have_its_state_loaded_anew(threads):
+    """1e30 has no square in float32. The numbers before it, or in other threads, have new m and v by then."""
+    rng = np.random.default_rng(0)
+    slopes = rng.standard_normal((3, 1100, 1000)).astype(np.float32)
+    assert slopes[0].nbytes >= kernels.SHARED
+    one, other = [nn.Parameter(np.ones(slopes[0].shape, np.float32)) for _ in range(2)]
+    optimizer, right = nn.Adam([one]), nn.Adam([other])
+    before = kernels.threads()
+    try:
+        kernels.set_threads(threads)
+        one.grad = other.grad = slopes[0]
+        optimizer.step()
+        right.step()
+        whole, value = optimizer.state_dict(), one.data
+        one.grad = slopes[1].copy()
+        one.grad[900, 0] = 1e30
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+            optimizer.step()
+        assert one.data is value
+        assert optimizer.steps == [1]
+        one.grad = other.grad = slopes[2]
+        for call in (optimizer.step, copy.deepcopy(optimizer).step, optimizer.state_dict):
+            with pytest.raises(
+                RuntimeError, match=r"A step was broken off, and m, v of this Adam are changed in part\..*load_stat"
+            ):
+                call()
+        with pytest.raises(KeyError):
+            optimizer.load_state_dict({})
+        with pytest.raises(RuntimeError, match="broken off"):
+            optimizer.step()
+        assert one.data is value
+        optimizer.load_state_dict(whole)
+        optimizer.step()
+        right.step()
+        assert_array_equal(one.data, other.data)
+    finally:
+        kernels.set_threads(before)
+
+
+@pytest.mark.parametrize("make", [MAKERS["momentum"], MAKERS["Adam"]])
+def test_a_warning_turned_into_an_error_breaks_a_step_off_too(make):
+    w = nn.Parameter(np.ones(2, np.float32))
+    optimizer = make([w])
+    w.grad = np.full(2, 3e38, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            [optimizer.step() for _ in range(2)]
+    with pytest.raises(RuntimeError, match="broken off"):
+        optimizer.step()
 
 
 # Gradients: clipping and scaling
