@@ -324,19 +324,20 @@ def clip_grad_norm(parameters: Iterable[Parameter], max_norm: float) -> float:
     Parameters without a gradient do not count; one that is given twice counts once.
 
     Raises:
-        FloatingPointError: a gradient that is not finite, with the parameter's name: no scale would make it right.
+        FloatingPointError: a gradient that is not finite, with the parameter's name: no scale would make it right; and a norm
+            that is beyond float64, though each gradient is not.
         ValueError: for a max_norm that is not positive.
     """
     check_number("max_norm, the largest norm that is let through,", max_norm, ends="(]")
     parameters = each_once(parameters, "clip_grad_norm")
     norm = grad_norm(parameters)
     if norm > max_norm:
-        scale_gradients(parameters, max_norm / norm)
+        _scale(parameters, max_norm, norm)
     return norm
 
 
 def grad_norm(parameters: Iterable[Parameter]) -> float:
-    """‖g‖ = √(Σ g²) over the gradients of all parameters. Raises FloatingPointError if one is not finite."""
+    """‖g‖ = √(Σ g²) over the gradients of all parameters. Raises FloatingPointError if one is not finite, or ‖g‖ is not."""
     gradients = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -351,7 +352,12 @@ def grad_norm(parameters: Iterable[Parameter]) -> float:
             raise FloatingPointError(f"The gradient of {parameter.path} is not finite; a smaller learning rate may help.")
     largest = max((float(np.max(np.abs(g), initial=0)) for g in gradients.values()), default=0.0)
     shares = (g.astype(float) / largest for g in gradients.values() if largest)
-    return largest * sqrt(sum(float(np.vdot(share, share)) for share in shares))
+    norm = largest * sqrt(sum(float(np.vdot(share, share)) for share in shares))
+    if norm == inf:
+        raise FloatingPointError(
+            f"The norm of the gradients is beyond float64: their largest is {largest:.3g}; scale the loss down."
+        )
+    return norm
 
 
 def _at_least_float32(g: Array) -> Array:
@@ -369,11 +375,24 @@ def _check_gradient(parameter: Parameter) -> None:
 
 
 def scale_gradients(parameters: Iterable[Parameter], factor: float) -> None:
-    """Multiply all gradients by a number, in place: 1/n after `backward()` of n equal parts of a batch makes their mean."""
+    """Multiply all gradients by a number: 1/n after `backward()` of n equal parts of a batch makes their mean."""
     check_number("The factor", factor, -inf, ends="()")
-    for parameter in each_once(parameters, "scale_gradients"):
-        if parameter.grad is not None:
-            parameter.grad *= factor
+    _scale(each_once(parameters, "scale_gradients"), factor, 1.0)
+
+
+def _scale(parameters: Sequence[Parameter], factor: float, divisor: float) -> None:
+    """Multiply all gradients by factor / divisor; in float64 where their own dtype would cut the quotient short."""
+    quotient = float(factor / divisor)
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        numbers = np.finfo(parameter.dtype)
+        if not float(numbers.smallest_normal) <= abs(quotient) <= float(numbers.max):
+            parameter.grad = (parameter.grad.astype(float) / divisor * factor).astype(parameter.dtype)
+        elif isinstance(parameter.grad, np.ndarray) and not parameter.grad.flags.writeable:  # as out of a pickle
+            parameter.grad = parameter.grad * quotient
+        else:
+            parameter.grad *= quotient
 
 
 def each_once(parameters: Iterable[Parameter], taker: str) -> list[Parameter]:

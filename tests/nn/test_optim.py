@@ -542,6 +542,47 @@ def test_norms_whose_squares_leave_the_range(dtype, size):
         assert_allclose(np.abs(parameter.grad), size / 4, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal)
 
 
+def test_a_norm_beyond_float64_changes_nothing():
+    parameters = with_gradients(1.5e308, 1.5e308, 1.5e308)
+    with pytest.raises(FloatingPointError, match=r"The norm of the gradients is beyond float64: their largest is 1\.5e\+308"):
+        nn.clip_grad_norm(parameters, 1.0)
+    assert [parameter.grad for parameter in parameters] == [1.5e308] * 3
+    parameters = with_gradients(9e307, 9e307, 9e307)
+    assert_allclose(nn.clip_grad_norm(parameters, 1.0), 9e307 * np.sqrt(3), rtol=1e-15)
+    assert_allclose([parameter.grad for parameter in parameters], np.sqrt(1 / 3), rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "most"),
+    [
+        (np.float64, 1e308, 1e-300),
+        (np.float32, 3e38, 1e-3),
+        (np.float32, 3e38, 1e-30),
+        (np.float16, 6e4, 1.0),
+        (np.float16, 6e4, 1e-3),
+    ],
+)
+def test_clipping_by_a_factor_too_small_for_the_dtype(dtype, size, most):
+    """max_norm / ‖g‖ would be 0, or of few digits; each scaled gradient is not."""
+    parameters = with_gradients(np.array([size, -size], dtype), dtype(size))
+    nn.clip_grad_norm(parameters, most)
+    for parameter in parameters:
+        assert parameter.grad.dtype == dtype
+        assert_allclose(np.abs(parameter.grad), most / np.sqrt(3), rtol=2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "factor"), [(np.float16, 1e-4, 1e5), (np.float32, 1e-30, 1e40), (np.float32, 1e38, 1e-40)]
+)
+def test_scaling_by_a_number_that_the_dtype_does_not_have(dtype, size, factor):
+    (parameter,) = with_gradients(np.full(3, size, dtype))
+    nn.scale_gradients([parameter], -factor)
+    assert parameter.grad.dtype == dtype
+    assert_allclose(parameter.grad, -size * factor, rtol=1e-3 if dtype == np.float16 else 1e-6)
+    nn.scale_gradients([parameter], 0)
+    assert_array_equal(parameter.grad, 0)
+
+
 def test_the_norm_of_many_numbers_in_float32():
     g = np.random.default_rng(0).standard_normal(1_000_000).astype(np.float32)
     assert_allclose(optim.grad_norm(with_gradients(g)), np.linalg.norm(g.astype(float)), rtol=1e-5)
