@@ -270,12 +270,24 @@ class _Flat:
         self.shapes = [parameter.shape for parameter in self.parameters]
         stops = [0, *accumulate(parameter.size for parameter in self.parameters)]
         self.places = [slice(*ends) for ends in pairwise(stops)]
-        size = stops[-1]
-        working = np.result_type(dtype, np.float32)  # float16 is too coarse to accumulate in
-        self.old, self.new = np.empty(size, dtype), np.empty(size, dtype)
-        self.g = np.empty(size, working)
-        self.state = [np.zeros(size, working) for _ in range(states)]
+        self.size, self.dtype = stops[-1], dtype
+        self.working = np.result_type(dtype, np.float32)  # float16 is too coarse to accumulate in
+        self.state = [np.zeros(self.size, self.working) for _ in range(states)]
+        self._make_room()
+
+    def _make_room(self) -> None:
+        self.old, self.new = np.empty(self.size, self.dtype), np.empty(self.size, self.dtype)
+        self.g = np.empty(self.size, self.working)
         self.views: list[Any] = [None] * len(self.parameters)  # of `old`, as the parameters hold them
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the room for the parameters' numbers, which are read anew before the next step."""
+        return {name: kept for name, kept in vars(self).items() if name not in ("old", "new", "g", "views")}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept)
+        self.state = [array.copy() for array in self.state]  # the memory of a pickle may be read-only
+        self._make_room()
 
     def begin(self, steps: list[int]) -> list[tuple[int, int, Array, int, bool]]:
         """Make ready for a step. Gives the stretches that change: start, stop, their gradient, which step it is, matrix or not.

@@ -332,6 +332,50 @@ def test_training_resumes_bit_for_bit(make):
         assert_array_equal(x.data, y.data)
 
 
+def out_of_band(x):
+    """Through a pickle whose arrays are handed over beside it, in memory that cannot be written."""
+    buffers = []
+    pickled = pickle.dumps(x, 5, buffer_callback=buffers.append)
+    return pickle.loads(pickled, buffers=[buffer.raw().tobytes() for buffer in buffers])
+
+
+TWINS = {f"protocol {n}": lambda x, n=n: pickle.loads(pickle.dumps(x, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)}
+TWINS |= {"out of band": out_of_band, "deepcopy": copy.deepcopy}
+
+
+@each_optimizer
+@pytest.mark.parametrize("twin_of", TWINS.values(), ids=TWINS.keys())
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_copy_goes_on_bit_for_bit(make, twin_of, steps):
+    """With parameters of several dtypes and sizes, one of which waits; and neither changes the other."""
+    net, ids = Net(), [1, 2, 3, 1, 2, 3]
+    optimizer = make(net.parameters())
+    train(net, optimizer, ids[:steps])
+    net.b.requires_grad = False
+    twin, twin_optimizer = twin_of((net, optimizer))
+    for x, y in zip(twin.parameters(), twin_optimizer.parameters, strict=True):
+        assert x is y
+    start = [parameter.data.copy() for parameter in net.parameters()]
+    losses = train(twin, twin_optimizer, ids, first=steps)
+    for parameter, value in zip(net.parameters(), start, strict=True):
+        assert_array_equal(parameter.data, value)
+    assert train(net, optimizer, ids, first=steps) == losses
+    for x, y in zip(net.parameters(), twin.parameters(), strict=True):
+        assert_array_equal(x.data, y.data)
+    state = optimizer.state_dict()
+    for name, array in twin_optimizer.state_dict().items():
+        assert_array_equal(array, state[name])
+
+
+@pytest.mark.parametrize("twin_of", TWINS.values(), ids=TWINS.keys())
+def test_the_gradients_of_a_copy_are_clipped_the_same(twin_of):
+    parameters = with_gradients([3.0, 0.7], 4.0)
+    twins = twin_of(parameters)
+    assert nn.clip_grad_norm(twins, 0.3) == nn.clip_grad_norm(parameters, 0.3)
+    for x, y in zip(parameters, twins, strict=True):
+        assert_array_equal(x.grad, y.grad)
+
+
 def test_names_of_the_state():
     net = Net()
     state = nn.Adam(net.parameters()).state_dict()
