@@ -387,7 +387,10 @@ def _check_gradient(parameter: Parameter) -> None:
 
 
 def scale_gradients(parameters: Iterable[Parameter], factor: float) -> None:
-    """Multiply all gradients by a number: 1/n after `backward()` of n equal parts of a batch makes their mean."""
+    """Multiply all gradients by a number: 1/n after `backward()` of n equal parts of a batch makes their mean.
+
+    In float16 the sum of the parts may overflow before it is scaled, with a warning: there divide each loss by n instead.
+    """
     check_number("The factor", factor, -inf, ends="()")
     _scale(each_once(parameters, "scale_gradients"), factor, 1.0)
 
