@@ -41,7 +41,7 @@ def causal_mask(queries: int, keys: int) -> Any:
 
 
 def padding_mask(tokens: Any, length: int | None = None) -> Any:
-    """Boolean (B, 1, 1, m): True where every head and query may read the key, which is where a token is.
+    """Boolean (B, 1, 1, m), or (1, 1, m): True where every head and query may read the key, which is where a token is.
 
     `tokens` is either boolean (B, m) or (m,), True at tokens, False at padding, such as `ids != pad`; or integers (B,), the
     lengths of the sentences, which are followed by padding up to `length` (by default the longest). Raises TypeError for

@@ -149,7 +149,10 @@ def _check_norm(name: str, x: Any, gamma: Any, beta: Any, eps: float) -> None:
 
 
 class LayerNorm(Module):
-    """x (…, d) -> `layer_norm(x, gamma, beta)`, with gamma = 1 and beta = 0 to begin with (notes 7.7)."""
+    """x (…, d) -> `layer_norm(x, gamma, beta)`, with gamma = 1 and beta = 0 to begin with (notes 7.7).
+
+    Without `bias` there is no beta. Raises ValueError for a d or an eps that makes no sense.
+    """
 
     def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
         check_size("d", d)
@@ -163,7 +166,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x (…, d) -> `rms_norm(x, gamma)`, with gamma = 1 to begin with."""
+    """x (…, d) -> `rms_norm(x, gamma)`, with gamma = 1 to begin with. Raises as `LayerNorm`."""
 
     def __init__(self, d: int, eps: float = 1e-5) -> None:
         check_size("d", d)

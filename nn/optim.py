@@ -70,8 +70,8 @@ class Optimizer:
     def update(self, new: Array, old: Array, g: Array, state: Sequence[Array], spare: Array, step: int, matrix: bool) -> None:
         """Write into `new` what becomes of the parameters `old` with gradient `g`; change `state` in place; `spare` is scratch.
 
-        All are one-dimensional and of equal length. step: which it is for these parameters, from 1. matrix: whether they
-        have two or more axes.
+        All are one-dimensional and of equal length: a part of the parameters. Other parts may be updated in other threads at
+        the same time. step: which it is for these parameters, from 1. matrix: whether they have two or more axes.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no update.")
 
@@ -205,6 +205,7 @@ class Adam(Optimizer):
         m ← β₁ m + (1 - β₁) g,   v ← β₂ v + (1 - β₂) g²,   θ ← θ - η · m̂ / (√v̂ + ε)
 
     with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ), which undo the start from 0; t counts the steps of that parameter.
+    Raises ValueError for a rate or an eps that is negative or not finite, and for betas outside [0, 1).
     """
 
     def __init__(
@@ -238,7 +239,8 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019): θ ← θ - η λ θ - η · m̂ / (√v̂ + ε).
 
-    Only parameters with two or more axes decay: weights and embeddings, not biases or the γ and β of a layer norm.
+    Only parameters with two or more axes decay: weights and embeddings, not biases or the γ and β of a layer norm. Raises as
+    `Adam`, and for a λ that is negative or not finite.
     """
 
     def __init__(

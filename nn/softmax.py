@@ -31,7 +31,7 @@ def softmax(S: Any, mask: Any = None, *, axis: int = -1) -> Any:
 
     S of any shape and dtype; the result has the same, float64 for integers. Where the boolean `mask` (broadcast to S) is
     False, a_j is exactly 0 and s_j gets gradient 0; a slice with no True gives zeros. Raises TypeError for a mask that is not
-    boolean.
+    boolean, ValueError for one that does not broadcast.
     """
     mask = checked_mask(mask, np.shape(S))
     S = np.asarray(S)
