@@ -20,17 +20,20 @@ import numpy as np
 
 from chainrule.autograd.check import ATOL, RTOL, Entry, GradcheckReport, Method, check_direction, differences, gradcheck
 from chainrule.autograd.describe import forward_text, rule_text, source_text
-from chainrule.autograd.graph import ancestors, replay
+from chainrule.autograd.graph import ancestors, find, replay
+from chainrule.autograd.ledger import parse_entry
 from chainrule.autograd.modes import enable_grad, no_grad, record_sources
 from chainrule.autograd.reverse import chain_rule, fitted, gradients, quiet
 from chainrule.autograd.tensor import Tensor, options_of, value_of
 from chainrule.autograd.value import Value
 
+Part = tuple[Tensor, Any]  # a leaf, and the flat places of those of its entries that are checked
+
 FEW = 300  # entries, up to which each is checked
 
 
 def assert_gradients(
-    f: Callable[..., Any],
+    f: Callable[..., Any] | Tensor,
     *inputs: Any,
     method: Method = "ridders",
     rtol: float = RTOL,
@@ -43,8 +46,8 @@ def assert_gradients(
     The message lists the worst entries side by side: received, expected, and how far the difference can be trusted.
 
     Args:
-        f, inputs, method, rtol, atol: as for `gradcheck`.
-        few: inputs with more entries than this together are checked along random directions, instead of entry by entry.
+        f, inputs, method, rtol, atol: as for `gradcheck`; f may be a recorded loss, alone or with the node to check.
+        few: inputs (or leaves) with more entries than this together are checked along random directions, instead of entry by entry.
         directions: how many for each input. They are normally distributed, so an error, however spread, hides from one with a
             chance of about its tolerance over its size; from all of them practically never. What can hide is an error
             smaller than `rtol` times the norm of the gradient by that input.
@@ -52,15 +55,29 @@ def assert_gradients(
         the report, all of whose entries are ok.
     """
     __tracebackhide__ = True
-    if sum(np.size(value_of(x)) for x in inputs) <= few:
+    parts = _recorded_parts(f, *inputs) if isinstance(f, Tensor) else []
+    count = sum(len(places) for _, places in parts) if parts else sum(np.size(value_of(x)) for x in inputs)
+    if count <= few:
         report = gradcheck(f, *inputs, method=method, rtol=rtol, atol=atol)
         if not report.ok:
             raise AssertionError("\n".join([str(report), *_suspects(f, inputs)]))
         return report
-    return _assert_along_directions(f, inputs, method, rtol, atol, directions)
+    if isinstance(f, Tensor):
+        return _assert_along_directions(f.label, f, parts, method, rtol, atol, directions)
+    return _assert_function(f, inputs, method, rtol, atol, directions)
 
 
-def _assert_along_directions(
+def _recorded_parts(loss: Tensor, target: Tensor | str | None = None) -> list[Part]:
+    """What `gradcheck(loss, target)` checks."""
+    name, key = (None, None) if target is None or isinstance(target, Tensor) else parse_entry(target)
+    if isinstance(target, Tensor):
+        nodes = [target]
+    else:
+        nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
+    return [(node, np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])) for node in nodes]
+
+
+def _assert_function(
     f: Callable[..., Any], inputs: Sequence[Any], method: Method, rtol: float, atol: float, directions: int
 ) -> GradcheckReport:
     __tracebackhide__ = True
@@ -77,19 +94,33 @@ def _assert_along_directions(
     weights = rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)
     with enable_grad():
         loss = np.sum(weights * y)
-    found = gradients(loss, leaves)
-
-    entries: list[Entry] = []
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf in leaves:
         for _ in range(directions):
-            d = rng.standard_normal(leaf.shape)
-            _assert_recorded(f, name, leaves, leaf, d, y)
-            received = float(np.vdot(gradient, d))
-            entry = check_direction(loss, leaf, d, received, method=method, rtol=rtol, atol=atol)
+            _assert_recorded(f, name, leaves, leaf, rng.standard_normal(leaf.shape), y)
+    parts = [(leaf, np.arange(leaf.size)) for leaf in leaves]
+    return _assert_along_directions(name, loss, parts, method, rtol, atol, directions)
+
+
+def _assert_along_directions(
+    name: str, loss: Tensor, parts: Sequence[Part], method: Method, rtol: float, atol: float, directions: int
+) -> GradcheckReport:
+    __tracebackhide__ = True
+    rng = np.random.default_rng(1)
+    entries: list[Entry] = []
+    for (leaf, places), gradient in zip(parts, gradients(loss, [leaf for leaf, _ in parts]), strict=True):
+        for _ in range(directions):
+            d = np.zeros(leaf.shape)
+            d.flat[places] = rng.standard_normal(len(places))
+            entry = check_direction(loss, leaf, d, _slope(gradient, d), method=method, rtol=rtol, atol=atol)
             entries.append(entry)
             if entry.verdict != "ok":
-                raise AssertionError(_failure(name, loss, leaf, gradient, d, entry, method, rtol, atol))
+                raise AssertionError(_failure(name, loss, (leaf, places), gradient, d, entry, method, rtol, atol))
     return GradcheckReport(name, method, tuple(entries), ("checked along random directions, not entry by entry",))
+
+
+def _slope(gradient: Any, d: Any) -> float:
+    """⟨gradient, d⟩, in float64."""
+    return float(np.vdot(np.asarray(gradient, dtype=np.float64), d))
 
 
 def _assert_recorded(f: Callable[..., Any], name: str, leaves: list[Tensor], leaf: Tensor, d: Any, y: Tensor) -> None:
@@ -136,6 +167,7 @@ def wrong_rules(loss: Tensor, rtol: float = 1e-6) -> list[WrongRule]:
             if primitive is None or primitive.recomputes:
                 continue
             g = rng.standard_normal(node.shape).astype(node.dtype)
+            tolerance = max(rtol, 100 * float(np.finfo(node.dtype).eps))
             contributions = next(iter(chain_rule(node, g))).contributions
             for position, contribution in enumerate(contributions):
                 if contribution is None:
@@ -143,7 +175,7 @@ def wrong_rules(loss: Tensor, rtol: float = 1e-6) -> list[WrongRule]:
                 dx = rng.standard_normal(np.shape(node.values[position]))
                 received = float(np.vdot(fitted(contribution, node.inputs[position].data, primitive), dx))
                 slopes = differences(_moved(node, position, g, dx))
-                slack = 10 * slopes.bar + rtol * max(abs(received), abs(slopes.derivative), 1e-12)
+                slack = 10 * slopes.bar + tolerance * max(abs(received), abs(slopes.derivative), 1e-12)
                 if not abs(received - slopes.derivative) <= slack and np.isfinite(slopes.bar):
                     wrong.append(WrongRule(node, position, received, slopes.derivative))
     return wrong
@@ -162,11 +194,11 @@ def _moved(node: Tensor, position: int, g: Any, dx: Any) -> Callable[[float], fl
 
 
 def _failure(
-    name: str, loss: Tensor, leaf: Tensor, gradient: Any, d: Any, entry: Entry, method: Method, rtol: float, atol: float
+    name: str, loss: Tensor, part: Part, gradient: Any, d: Any, entry: Entry, method: Method, rtol: float, atol: float
 ) -> str:
-    lines = [f"The gradient of {name} by {leaf.label}, along a random direction, is {entry.verdict}:", f"  {entry}"]
+    lines = [f"The gradient of {name} by {part[0].label}, along a random direction, is {entry.verdict}:", f"  {entry}"]
     if entry.verdict == "wrong":
-        worst = _narrowed(loss, leaf, gradient, d, method, rtol, atol)
+        worst = _narrowed(loss, part, gradient, d, method, rtol, atol)
         lines += ["The entry that shows it:", f"  {worst}"]
         lines += _blame(wrong_rules(loss))
     return "\n".join(lines)
@@ -178,8 +210,10 @@ def _blame(rules: list[WrongRule]) -> list[str]:
     return ["Each rule by itself agrees with its operation; look for values that are used but not recorded (.data, float())."]
 
 
-def _suspects(f: Callable[..., Any], inputs: Sequence[Any]) -> list[str]:
+def _suspects(f: Callable[..., Any] | Tensor, inputs: Sequence[Any]) -> list[str]:
     """What can be said of where a failure on few numbers comes from."""
+    if isinstance(f, Tensor):
+        return _blame(wrong_rules(f))
     if any(isinstance(x, Value) for x in inputs):
         return []
     leaves = [Tensor(np.asarray(value_of(x), dtype=np.float64), requires_grad=True) for x in inputs]
@@ -188,14 +222,14 @@ def _suspects(f: Callable[..., Any], inputs: Sequence[Any]) -> list[str]:
     return _blame(wrong_rules(loss)) if isinstance(loss, Tensor) and loss.requires_grad else []
 
 
-def _narrowed(loss: Tensor, leaf: Tensor, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:
+def _narrowed(loss: Tensor, part: Part, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:
     """The check of one entry, found by halving: of a direction with an error, one half has at least half of it."""
-    places = np.arange(leaf.size)
+    leaf, places = part
 
-    def checked(part: Any) -> Entry:
+    def checked(half: Any) -> Entry:
         direction = np.zeros(leaf.shape)
-        direction.flat[part] = d.flat[part] if len(part) > 1 else 1.0
-        return check_direction(loss, leaf, direction, float(np.vdot(gradient, direction)), method=method, rtol=rtol, atol=atol)
+        direction.flat[half] = d.flat[half] if len(half) > 1 else 1.0
+        return check_direction(loss, leaf, direction, _slope(gradient, direction), method=method, rtol=rtol, atol=atol)
 
     while len(places) > 1:
         halves = [checked(half) for half in np.array_split(places, 2)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chainrule import Tensor, primitive
+from chainrule import Tensor, nn, primitive
 from chainrule.autograd.reverse import gradients
 from chainrule.testing import assert_gradients, wrong_rules
 
@@ -102,6 +102,29 @@ def test_no_unlucky_direction_hides_an_error():
         except AssertionError:
             pass
     assert hidden == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_numbers_of_a_recorded_loss_are_checked_along_directions(dtype):
+    W = Tensor(RNG.normal(size=(27, 190)).astype(dtype), requires_grad=True, name="W")
+    loss = nn.cross_entropy(W[:8], np.arange(8))
+    report = assert_gradients(loss)
+    assert len(report.entries) == 4
+    assert "random directions" in report.notes[0]
+    assert len(assert_gradients(loss, "W[:2]").entries) == 4
+    assert len(assert_gradients(loss, "W[0, :9]").entries) == 9
+
+
+@pytest.mark.parametrize("few", [10, 1000])
+def test_a_wrong_rule_in_a_recorded_loss_is_named(few):
+    W = Tensor(RNG.normal(size=(8, 40)), requires_grad=True, name="W")
+    loss = np.sum(broken(one_entry_wrong)(W * 1.5))
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(loss, few=few)
+    message = str(caught.value)
+    assert "W[3, 7]" in message
+    assert "The operation that makes it:\n  my_sin" in message
+    assert len(assert_gradients(loss, "W[:3]", few=few).entries) == (4 if few == 10 else 120)  # its other entries are right
 
 
 def test_dependence_that_is_not_recorded():
