@@ -47,7 +47,7 @@ def assert_gradients(
 
     Args:
         f, inputs, method, rtol, atol: as for `gradcheck`; f may be a recorded loss, alone or with the node to check.
-        few: inputs (or leaves) with more entries than this together are checked along random directions, instead of entry by entry.
+        few: inputs (or leaves) with more entries than this together are checked along random directions, not entry by entry.
         directions: how many for each input. They are normally distributed, so an error, however spread, hides from one with a
             chance of about its tolerance over its size; from all of them practically never. What can hide is an error
             smaller than `rtol` times the norm of the gradient by that input.
