@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike
 
 from chainrule.autograd import graph
 from chainrule.autograd.describe import forward_text, rule_text
-from chainrule.autograd.reverse import Step, backward_steps, seed_for
+from chainrule.autograd.reverse import Step, backward_steps, quiet, seed_for
 from chainrule.autograd.rules import tracked
 from chainrule.autograd.tensor import Tensor
 
@@ -368,13 +368,30 @@ class Debugger:
         return self._steps[number - 1].after[position]
 
     def find(self, name: str) -> Tensor:
-        """The node of this name, or path, or end of a path. Raises DebuggerError with the names that are close."""
+        """The node of this name, or path, or end of a path. Raises DebuggerError with the names that are close.
+
+        Of a name inside a fused node, the error says where it is and how to step through it.
+        """
         try:
             return graph.find(self.loss, name)
         except KeyError as error:
-            fused = next((node for node in self.order if node.primitive and node.primitive.named_inside), None)
-            hint = "" if fused is None else f" Nodes inside {fused.path} show if the forward runs inside `with open_fused():`."
-            raise DebuggerError(f"{error.args[0]}{hint}") from None
+            inside = self._inside_fused(name) if not any(name in (node.label, node.path) for node in self.order) else []
+            if not inside:
+                raise DebuggerError(error.args[0]) from None
+            paths = ", ".join(inside[:4]) + (f" and {len(inside) - 4} more" if len(inside) > 4 else "")
+            raise DebuggerError(
+                f"{paths} ran inside a fused step. To step through it, run the forward inside `with open_fused():` "
+                "(`from chainrule import open_fused`)."
+            ) from None
+
+    def _inside_fused(self, name: str) -> list[str]:
+        """The paths of the nodes that `find` would know by this name if the fused nodes were open."""
+        try:
+            with quiet():
+                opened, _ = graph.opened(graph.as_recorded(self.loss)[0], everything=False)
+        except ValueError:  # the graph cannot be computed again
+            return []
+        return [n.path for n in graph.ancestors(opened) if n.name and f".{n.path}".endswith(f".{name}")]
 
     def evaluate(self, text: str) -> Any:
         """The value of a Python expression, here.

@@ -210,12 +210,29 @@ def test_a_name_that_several_nodes_have_is_refused_with_a_condition_that_stops_a
 
 def test_a_name_inside_a_fused_node_says_how_to_see_it():
     x = Tensor(np.eye(2), requires_grad=True, name="x")
-    with pytest.raises(DebuggerError, match=r"No node is called 'S'.*attention#\d+ show if.*open_fused"):
+    with pytest.raises(DebuggerError, match=r"^S ran inside a fused step.*open_fused"):
         Debugger(np.sum(attention(x, x, x))).break_at("S")
+    with pytest.raises(DebuggerError, match=r"^No node is called 'Sx'.*names are: x\.$"):
+        Debugger(np.sum(attention(x, x, x))).break_at("Sx")
     with open_fused():
         d = Debugger(np.sum(attention(x, x, x)))
     d.break_at("S")
     assert d.run().reason == "breakpoint"
+
+
+def test_of_several_fused_nodes_the_one_meant_is_named():
+    x = h = Tensor(np.eye(2), requires_grad=True, name="x")
+    for block in ("blocks.0", "blocks.1"):
+        with Scope(block):
+            h = named("Z", attention(h, h, h))
+    x.data = 2 * np.eye(2)  # as by an optimiser's step
+    d = Debugger(np.sum(h))
+    with pytest.raises(DebuggerError, match=r"^blocks\.0\.S ran inside"):
+        d.break_at("blocks.0.S")
+    with pytest.raises(DebuggerError, match=r"^blocks\.0\.S, blocks\.1\.S ran inside"):
+        d.break_at("S")
+    with pytest.raises(DebuggerError, match=r"^'Z' is the name of 2 nodes"):
+        d.break_at("Z")
 
 
 def test_breakpoints_and_watches_are_cleared_by_number_by_text_or_all():
