@@ -39,6 +39,7 @@ from chainrule.autograd.tensor import Source, Tensor, value_of
 from chainrule.autograd.value import Value
 from chainrule.models import WorkedExample
 
+MOST_WHOLE = 30  # numbers of a vector or matrix that a step shows whole; `p` shows all of any array
 WIDE = 76  # columns of a terminal whose lines need no care
 
 
@@ -231,7 +232,7 @@ class Prompt(Cmd):
     # Looking
 
     def do_p(self, arg: str) -> None:
-        """p(rint) EXPRESSION: the value of a Python expression.
+        """p(rint) EXPRESSION: the value of a Python expression, an array with all its numbers (up to 1,000).
 
         In scope: node, adjoint, inputs, output (the arrays of this step's operation); contributions, before, after (lists by
         input), contribution (to the watched input, else to the first); every named node; loss; np; so_far(NODE), the
@@ -404,10 +405,10 @@ class Prompt(Cmd):
             self.say(f"The start: no step is done, and only {d.loss.path} has an adjoint.")
         elif stop.reason == "end":
             self.say(f"The end: all {len(d.order)} steps are done. `back` and `rcontinue` go back, `continue` leaves.")
-        else:
-            self._tell_step(self._here())
         for arrival in stop.arrivals:
             self._tell_arrival(arrival)
+        if stop.reason not in ("start", "end"):
+            self._tell_step(self._here())
         arrived = [arrival.watch for arrival in stop.arrivals]
         for watch in d.watches:
             if watch not in arrived:
@@ -453,15 +454,17 @@ def _source_line(source: Source) -> str:
 
 
 def _value_text(x: Any) -> str:
-    """A number or array to six digits; of a large one the corners, with its dtype, shape and largest magnitude."""
+    """A number or array to six digits; of a large or batched one one line: dtype, shape, size and first entries."""
     array = np.asarray(value_of(x))
     if array.ndim == 0:
         return f"{array.item():.6g}"
-    columns = get_terminal_size((WIDE, 0)).columns
-    text = np.array2string(array, precision=6, threshold=64, edgeitems=2, max_line_width=columns - 6 if columns < WIDE else 100)
-    if array.size <= 64:
-        return text
-    return f"{array.dtype}{list(array.shape)}, largest magnitude {np.abs(array).max():.6g}\n{text}"
+    if array.size <= MOST_WHOLE and array.ndim <= 2:
+        columns = get_terminal_size((WIDE, 0)).columns
+        return np.array2string(array, precision=6, max_line_width=columns - 6 if columns < WIDE else 100)
+    about = f"{array.dtype}{list(array.shape)}"
+    if array.size:
+        about += f", largest magnitude {np.abs(array).max():.6g}: {' '.join(f'{number:.4g}' for number in array.flat[:4])}"
+    return about + " …" * (array.size > 4)
 
 
 def _labelled(label: str, x: Any) -> str:
