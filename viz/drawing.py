@@ -20,7 +20,7 @@ from chainrule.autograd.value import ancestors as value_ancestors
 from chainrule.viz.dot import dot_of
 from chainrule.viz.graph_model import GraphModel, graph_model
 from chainrule.viz.html import page_of
-from chainrule.viz.svg import svg_of
+from chainrule.viz.svg import fitted, svg_of
 
 FilePath = str | PathLike[str]
 
@@ -44,7 +44,7 @@ class Drawing:
 
     def to_svg(self, path: FilePath | None = None) -> str:
         """The picture as SVG; also written to `path` if given. Raises LayoutError if no Graphviz engine can lay it out."""
-        return _written(self._svg, path)
+        return _written(fitted(self._svg), path)
 
     def to_html(self, path: FilePath | None = None) -> str:
         """The page: one file that works offline; also written to `path` if given. Raises LayoutError like `to_svg`."""
@@ -70,7 +70,7 @@ class Drawing:
         formats[ending](path)
 
     def _repr_svg_(self) -> str:
-        return self._svg
+        return fitted(self._svg)
 
     def __repr__(self) -> str:
         return f"<Drawing of {self.model.title}: {len(self.model.nodes)} boxes; .save('graph.svg') or .save('graph.html')>"

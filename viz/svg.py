@@ -25,6 +25,7 @@ MEMORY = 4 << 30  # bytes
 
 SVG = "http://www.w3.org/2000/svg"
 FONTS = "Helvetica, Arial, 'Liberation Sans', sans-serif"
+WHOLE = "<style>svg:root{max-height:100vh}</style>"  # :root if it is not part of a page
 ELEMENTS = {"svg", "g", "path", "polygon", "polyline", "ellipse", "text"}
 ATTRIBUTES = {
     "class", "cx", "cy", "d", "fill", "fill-opacity", "font-size", "font-style", "font-weight", "height", "id",
@@ -44,6 +45,12 @@ def svg_of(model: GraphModel) -> str:
     _describe(root, model)
     ElementTree.register_namespace("", SVG)
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def fitted(svg: str) -> str:
+    """The picture as it is shown: of its own size, but no wider than what it stands in (a notebook's cell, say), and as a
+    document of its own whole in the window."""
+    return svg.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1).replace(">", ">\n" + WHOLE, 1)
 
 
 # Engines

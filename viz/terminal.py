@@ -454,7 +454,7 @@ def _source_line(source: Source) -> str:
 
 
 def _value_text(x: Any) -> str:
-    """A number or array to six digits; of a large or batched one one line: dtype, shape, size and first entries."""
+    """A number or array to six digits; a large or batched one in one line: dtype, shape, size and first entries."""
     array = np.asarray(value_of(x))
     if array.ndim == 0:
         return f"{array.item():.6g}"

@@ -173,6 +173,21 @@ def browser():
         browser.close()
 
 
+@pytest.mark.browser
+def test_a_large_picture_opens_whole(browser, tmp_path):
+    x = Tensor(1.0, requires_grad=True, name="x")
+    for _ in range(60):
+        x = np.tanh(x)
+    draw(x).save(tmp_path / "large.svg")
+    page = browser.new_page(viewport={"width": 600, "height": 500})
+    page.goto((tmp_path / "large.svg").as_uri())
+    boxes = [node.bounding_box() for node in page.query_selector_all("g.node")]
+    assert len(boxes) == 61
+    assert all(0 <= box["x"] <= box["x"] + box["width"] <= 600 for box in boxes)
+    assert all(0 <= box["y"] <= box["y"] + box["height"] <= 500 for box in boxes)
+    page.close()
+
+
 @pytest.fixture
 def open_page(browser, tmp_path):
     """Opens a drawing's page from a file. At the end nothing may have gone wrong, and nothing have been asked of a network."""

@@ -245,6 +245,9 @@ HOSTILE = [
 
 def check_harmless(text):
     root = parse(text)
+    if "style" in root.attrib:  # what fits the picture to the window is all the style there is
+        assert (root.attrib.pop("style"), root[0].text) == ("max-width:100%;height:auto", "svg:root{max-height:100vh}")
+        root.remove(root[0])
     for element in root.iter():
         assert element.tag.removeprefix(G) in svg.ELEMENTS | {"title"}
         assert set(element.attrib) <= svg.ATTRIBUTES | {"role", "aria-label", "font-family"}
@@ -292,6 +295,16 @@ def test_what_an_engine_might_let_through_is_taken_out():
     assert root.find(f".//{G}text").attrib == {"x": "1"}
     assert root.find(f"{G}g").attrib == {"id": "a", "class": "node"}
     assert root.get("width") == "9pt"
+
+
+def test_a_picture_fits_what_it_is_shown_in():
+    drawing = draw(WorkedExample()())
+    text = drawing.to_svg()
+    assert drawing._repr_svg_() == text
+    assert text.startswith('<svg style="max-width:100%;height:auto" ')  # in a notebook
+    assert text.splitlines()[1] == "<style>svg:root{max-height:100vh}</style>"  # as a document of its own
+    assert {"viewBox", "width", "height"} <= parse(text).attrib.keys()  # as an <img>, of its own size
+    assert "svg:root" not in drawing.to_html()  # the page has its own, and its policy allows no other
 
 
 # Engines
