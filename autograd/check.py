@@ -316,7 +316,7 @@ class Entry:
 
 @dataclass(frozen=True, repr=False)
 class GradcheckReport:
-    """The entries of a gradcheck. True if all are ok; as text, a table with the worst first.
+    """The entries of a gradcheck. True if all are ok; as text, a table with the worst first, or if all are ok a few of them.
 
     Attributes:
         function, method: what was checked, and how.
@@ -351,7 +351,9 @@ class GradcheckReport:
         counts = Counter(entry.verdict for entry in self.entries)
         said = ", ".join(f"{counts[v]} {v}" for v in ("wrong", "kink", "inconclusive", "ok") if counts[v]) or "no entries"
         lines = [f"gradcheck of {self.function} by {self.method}: {said}", *(f"note: {note}" for note in self.notes)]
-        shown = self.worst_first()[:20]
+        shown = self.worst_first()[: 5 if self.ok else 20]
+        if len(self.entries) > len(shown):
+            lines.append(f"the {len(shown)} with the largest errors:" if self.ok else f"the worst {len(shown)}:")
         if shown:
             width = max(len("entry"), *(len(entry.place) for entry in shown))
             lines.append(f"{'verdict':12}  {'entry':{width}}  {'received':>17}  {'expected':>17}  {'± bar':>8}")
@@ -361,7 +363,7 @@ class GradcheckReport:
                 f"{entry.verdict:12}  {entry.place:{width}}  {entry.received:17.10g}  {entry.expected:17.10g}"
                 f"  {entry.bar:8.1e}{slopes}"
             )
-        if len(self.entries) > len(shown):
+        if len(self.entries) > len(shown) and not self.ok:
             lines.append(f"… and {len(self.entries) - len(shown)} more")
         return "\n".join(map(printable, lines))
 

@@ -748,8 +748,19 @@ def test_the_worst_comes_first():
 
 
 def test_long_reports_are_cut():
-    text = str(gradcheck(np.sin, np.zeros(25)))
-    assert text.endswith("… and 5 more")
+    lines = str(gradcheck(np.abs, np.zeros(25))).splitlines()
+    assert lines[:2] == ["gradcheck of absolute by ridders: 25 kink", "the worst 20:"]
+    assert lines[-1] == "… and 5 more"
+    assert len(lines) == 24
+
+
+def test_of_many_entries_that_are_ok_the_worst_few_are_shown():
+    report = gradcheck(np.sin, np.linspace(0, 1, 25))
+    lines = str(report).splitlines()
+    assert lines[:2] == ["gradcheck of sin by ridders: 25 ok", "the 5 with the largest errors:"]
+    worst = sorted(report.entries, key=lambda entry: -abs(entry.received - entry.expected))[:5]
+    assert [" ".join(line.split()[1:4]) for line in lines[3:]] == [f"{entry.place} {entry.received:.10g}" for entry in worst]
+    assert len(str(gradcheck(np.sin, np.zeros(5))).splitlines()) == 7  # a few are shown all
 
 
 def test_a_sample_of_the_entries():
