@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +13,18 @@ from chainrule.autograd.tensor import Tensor
 if TYPE_CHECKING:
     from chainrule.autograd.ledger import Cut, NodeFlow, Trace
 
-MOST_NODES = 60  # beyond it unnamed nodes are folded, then the middle
+MOST_LINES = 120  # beyond it the nodes are told in a table
+MOST_ROWS = 40  # of that table
+FEW_NAMED = 8  # nodes with a name; if fewer have one, the table has the others, too
 MOST_ENTRIES = 8  # shown of one node
 MOST_TERMS = 20  # shown of one cut
 
 
 def account(t: Trace, digits: int = 7) -> str:
-    """The account of a trace. Each node has its rule, and for its entries value, adjoint, tangent and flow, to some digits."""
+    """The account of a trace. Each node has its rule, and for its entries value, adjoint, tangent and flow, to some digits.
+
+    Of a graph too large for that, a table has the flow through each named node, and the cut there.
+    """
     lines = [f"{t.quantity} = {t.total!r}", f"{t.output.label} = {t.output.item()!r}", ""]
     if t.index is None:
         part = "" if np.array_equal(t.direction, t.nodes[0].adjoint) else ", in the entries asked for"
@@ -34,25 +38,45 @@ def account(t: Trace, digits: int = 7) -> str:
         f"At every node what flows in flows out, so the flows at each cut sum to {t.total:.7g}.",
         "",
     ]
-    shown, hidden = _visible(t)
-    for flow in shown:
-        if flow in hidden:
-            lines += [f"  ⋮  {hidden[flow]} more nodes", "  │"]
-        lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None, digits)
+    if sum(_line_count(flow) for flow in t.nodes) > MOST_LINES:
+        lines += _table(t, digits)
+    else:
+        for flow in t.nodes[::-1]:
+            lines += _node_lines(t, flow, t.cut_at(flow) if flow.node.name else None, digits)
     lines += ["", *_summary(t)]
     return "\n".join(map(printable, lines))
 
 
-def _visible(t: Trace) -> tuple[list[NodeFlow], dict[NodeFlow, int]]:
-    """The nodes to show, from the loss down, and before which of them how many are left out."""
-    nodes = t.nodes[::-1]
-    if len(nodes) <= MOST_NODES:
-        return nodes, {}
-    keep = [i for i, flow in enumerate(nodes) if flow.node.name or i in (0, len(nodes) - 1)]
-    if len(keep) > MOST_NODES:
-        keep = keep[: MOST_NODES // 2] + keep[-MOST_NODES // 2 :]
-    hidden = {nodes[i]: i - before - 1 for before, i in pairwise(keep) if i - before > 1}
-    return [nodes[i] for i in keep], hidden
+def _line_count(flow: NodeFlow) -> int:
+    """How many lines a node takes, about."""
+    return 3 + len(flow.users) + min(flow.node.size, MOST_ENTRIES + 1) + sum(not edge.fed for edge in flow.edges)
+
+
+def _table(t: Trace, digits: int) -> list[str]:
+    """A row for each node with a name, from the loss down: the flow through it, and the cut just after it was made."""
+    named = [flow for flow in t.nodes if flow.node.name or flow in (t.nodes[0], t.nodes[-1])]
+    nodes = (named if len(named) >= FEW_NAMED else t.nodes)[::-1]
+    shown = nodes if len(nodes) <= MOST_ROWS else [*nodes[: MOST_ROWS // 2], *nodes[-MOST_ROWS // 2 :]]
+    rows = [("node", "operation", "flow through it", "terms of the cut", "the largest", "", "cancellation")]
+    for flow in shown:
+        cut = t.cut_at(flow)
+        largest, more, _ = _largest_terms(cut, 1)
+        value, label = largest[0] if largest else (0.0, "")
+        operation = flow.node.primitive.name if flow.node.primitive else "a leaf"
+        numbers = (f"{flow.total:.{digits}g}", f"{more + len(largest):,}", f"{value:+.{digits}g}")
+        rows.append((t.label_of(flow.node), operation, *numbers, label, f"{cut.cancellation:.4g}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    left = (True, True, False, False, False, True, False)
+    lines = [
+        "  "
+        + "  ".join(f"{cell:{'<' if at_left else '>'}{width}}" for cell, width, at_left in zip(row, widths, left, strict=True))
+        for row in rows
+    ]
+    if len(nodes) > len(shown):
+        lines.insert(1 + MOST_ROWS // 2, f"  ⋮  {len(nodes) - len(shown):,} more nodes")
+    which = ", those with a name" if len(nodes) == len(named) else ""
+    more_text = "t.cut(name): all terms of a cut; t[name]: a node's numbers; t.to_html(path): everything."
+    return [*lines, "", f"{len(shown)} of {len(t.nodes):,} nodes are shown{which}. {more_text}"]
 
 
 def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None, digits: int) -> list[str]:
@@ -62,7 +86,7 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None, digits: int) -> list[
     for edge in flow.users:
         share = f"   carries {edge.flow:+.7g}" if len(flow.users) > 1 else ""
         lines.append(f"  ├─ {edge.rule or f'∂L/∂{node.label}, from {edge.node.label}'}{share}")
-    lines.append(f"  ● {forward_text(node)}" + (f"      {where}" if where else ""))
+    lines.append(f"  ● {forward_text(node, t.label_of(node))}" + (f"      {where}" if where else ""))
     lines += [f"  │    {row}" for row in _entries(flow, digits)]
     for edge in flow.edges:
         if not edge.fed and isinstance(edge.input, Tensor) and edge.input.requires_grad:
@@ -71,9 +95,9 @@ def _node_lines(t: Trace, flow: NodeFlow, cut: Cut | None, digits: int) -> list[
             )
     passing = cut is not None and any(np.any(part) for _, part in cut.parts[1:])
     if cut is not None and not passing and np.count_nonzero(flow.flow) > 1:
-        lines.append(f"  │    cut {node.label}: {_sum_text(cut)}")
+        lines.append(f"  │    cut {t.label_of(node)}: {_sum_text(cut)}")
     elif cut is not None and passing:
-        lines.append(f"  │    cut {node.label}, with what passes it by: {_sum_text(cut)}")
+        lines.append(f"  │    cut {t.label_of(node)}, with what passes it by: {_sum_text(cut)}")
     lines.append("  │")
     return lines
 

@@ -56,15 +56,16 @@ def rule_text(node: Tensor, position: int, output: Tensor | None = None) -> str:
     return left + equals + right
 
 
-def forward_text(node: Tensor) -> str:
-    """The operation that made a node, such as `Q = matmul(X, WQ)`."""
+def forward_text(node: Tensor, name: str = "") -> str:
+    """The operation that made a node, such as `Q = matmul(X, WQ)`; with `name` in place of its label, if given."""
+    name = name or node.label
     if node.primitive is None:
-        return f"{node.label}, a leaf"
+        return f"{name}, a leaf"
     inputs = [
         x.label if isinstance(x, Tensor) else constant_text(value) for x, value in zip(node.inputs, node.values, strict=True)
     ]
     options = [f"{key}={_in_brackets(value)}" for key, value in options_of(node).items()]
-    return f"{node.label} = {node.primitive.name}({', '.join(inputs + options)})"
+    return f"{name} = {node.primitive.name}({', '.join(inputs + options)})"
 
 
 def printable(text: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,6 +167,14 @@ class Trace:
         derivative = f"∂{self.output.label}/∂{self.name}"
         return derivative if self.index is not None else f"Σ ({derivative})²"
 
+    def label_of(self, node: Tensor) -> str:
+        """The node's label; if another node of the graph has the same, its path, such as `blocks.0.R`."""
+        return node.path if self._labels[node.label] > 1 else node.label
+
+    @cached_property
+    def _labels(self) -> Counter[str]:
+        return Counter(node.label for node in ancestors(self.output))
+
     def __getitem__(self, name: str) -> NodeFlow:
         """The account of the node called `name`. Raises KeyError with the names there are."""
         node = find(self.output, name)
@@ -203,11 +212,11 @@ class Trace:
 
     def _cut(self, place: int, passing: list[EdgeFlow]) -> Cut:
         here = self.nodes[place]
-        parts = [(here.node.label, here.flow)]
+        parts = [(self.label_of(here.node), here.flow)]
         for edge in passing:
             with quiet():
                 flow = _product(edge.contribution, self._tangents[edge.input])
-            parts.append((f"{edge.input.label} → {edge.node.label}", flow))
+            parts.append((f"{self.label_of(edge.input)} → {self.label_of(edge.node)}", flow))
         cut = Cut(here.node.path, parts, 0.0)
         cut.residual = abs(cut.total - self.total)
         return cut

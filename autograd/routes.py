@@ -6,7 +6,7 @@ of routes to their inputs; the k strongest routes to it extend the k strongest t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,18 @@ class Routes:
     """The weighted graph of places, oldest first, with the recurrences over it."""
 
     def __init__(
-        self, start: dict[Place, float], edges: list[tuple[Place, list[tuple[Place, float]]]], end: Place, by_entry: bool
+        self,
+        start: dict[Place, float],
+        edges: list[tuple[Place, list[tuple[Place, float]]]],
+        end: Place,
+        by_entry: bool,
+        label_of: Callable[[Tensor], str],
     ) -> None:
         self.start = start
         self.edges = edges  # for each place, its incoming edges: (from, weight)
         self.end = end
         self.by_entry = by_entry
+        self.label_of = label_of
 
     @property
     def count(self) -> int:
@@ -76,7 +82,7 @@ class Routes:
         place: Place | None = self.end
         while place is not None:
             node, at = place
-            path.append(entry_label(node.label, np.unravel_index(at, node.shape) if self.by_entry else ()))
+            path.append(entry_label(self.label_of(node), np.unravel_index(at, node.shape) if self.by_entry else ()))
             _, _, place, rank = ways[place][rank]
         return path[::-1]
 
@@ -99,7 +105,7 @@ def node_routes(trace: Trace) -> Routes:
         for flow in trace.nodes
         if flow.node is not trace.entry
     ]
-    return Routes({(trace.entry, 0): trace.total}, edges, (trace.output, 0), by_entry=False)
+    return Routes({(trace.entry, 0): trace.total}, edges, (trace.output, 0), by_entry=False, label_of=trace.label_of)
 
 
 def entry_routes(trace: Trace) -> Routes | None:
@@ -127,7 +133,7 @@ def entry_routes(trace: Trace) -> Routes | None:
             if incoming:
                 reached.add((flow.node, i))
                 edges_in.append(((flow.node, i), incoming))
-    return Routes(start, edges_in, (trace.output, 0), by_entry=True)
+    return Routes(start, edges_in, (trace.output, 0), by_entry=True, label_of=trace.label_of)
 
 
 def _local_jacobian(node: Tensor, position: int) -> Array:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import Tensor, grad, named, nn, record_sources, trace
+from chainrule.autograd import Scope
 from chainrule.autograd.describe import entry_label
 from chainrule.autograd.graph import ancestors, find
 from chainrule.autograd.ledger import parse_entry
@@ -103,6 +104,47 @@ def test_the_account_reads_from_loss_to_entry(example):
     assert "3 routes from WQ[1,0] to loss" in text
     assert "checked by differences: 0.13356231995" in text
     assert text.endswith(": ok")
+
+
+def two_blocks(d=4):
+    """Each block has an S, a Z and an R."""
+    rng = np.random.default_rng(0)
+    h = Tensor(rng.normal(size=(5, d)), requires_grad=True, name="X")
+    for block in ("blocks.0", "blocks.1"):
+        with Scope(block):
+            W = Tensor(rng.normal(size=(d, d)), requires_grad=True, name="W")
+            S = named("S", np.tanh(h @ W))
+            h = named("R", h + named("Z", S * S))
+    return named("loss", np.sum(h))
+
+
+def test_a_label_that_several_nodes_have_is_told_by_its_path():
+    t = trace(two_blocks(), "X[0,0]")
+    inside = {"blocks.0.S", "blocks.0.Z", "blocks.0.R", "blocks.1.S", "blocks.1.Z", "blocks.1.R"}
+    for route in t.routes(20):
+        places = {place.partition("[")[0] for place in route.path}
+        assert not places & {"S", "Z", "R"}
+        assert {"X", "blocks.0.R", "blocks.1.R", "loss"} <= places <= inside | {"X", "loss", *places - {"S", "Z", "R", "W"}}
+    assert {label.partition("[")[0] for label, _ in t.cut("blocks.1.Z").terms} == {"blocks.1.Z", "blocks.0.R"}
+    lines = str(trace(two_blocks(1), "X[0,0]")).splitlines()
+    assert [line.split()[1] for line in lines if "● " in line and "R = add" in line] == ["blocks.1.R", "blocks.0.R"]
+
+
+def test_the_account_of_a_larger_graph_is_a_table():
+    t = trace(two_blocks(), "blocks.0.W[0,0]")
+    lines = str(t).splitlines()
+    assert len(lines) < 30
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["node"])
+    rows = [line.split() for line in lines[start + 1 : start + 9]]
+    names = ["loss", "blocks.1.R", "blocks.1.Z", "blocks.1.S", "blocks.0.R", "blocks.0.Z", "blocks.0.S", "blocks.0.W"]
+    assert [row[0] for row in rows] == names
+    for row, name in zip(rows, names, strict=True):
+        assert float(row[-1]) == pytest.approx(t.cut(name).cancellation, rel=1e-3)
+        largest, value = max(t.cut(name).terms, key=lambda term: abs(term[1]))
+        assert largest in " ".join(row)
+        assert f"{value:+.7g}" in row
+        assert f"{t[name].total:.7g}" in row
+    assert f"8 of {len(t.nodes)} nodes are shown, those with a name." in str(t)
 
 
 def test_parts_of_the_account_can_be_printed(example):
@@ -263,7 +305,7 @@ def test_a_chain_of_100_000_nodes():
     assert t.total == pytest.approx(float(x.grad), rel=1e-12)
     assert t.residual < 1e-15
     assert t.route_count == 1
-    assert "more nodes" in str(t)
+    assert "⋮  99,961 more nodes" in str(t)
 
 
 def test_zero_flow_and_infinite_slopes():
