@@ -42,7 +42,8 @@ def loss_curve(history: Iterable[Any], losses: Sequence[float] = (), title: str 
     Args:
         history: rows that begin with (step, training loss, validation loss), as `Trainer.history`.
         losses: of every step, as `Trainer.losses`: then the training curve is their running mean, in a band from the least
-            to the largest; else it goes through the rows.
+            to the largest; else it goes through the rows. Either way the number beside it is that of the last row, as the
+            terminal and the log have it: the mean since the row before.
         title: above the picture.
     Raises:
         ValueError: if nothing in it is finite.
@@ -90,8 +91,9 @@ def loss_curve(history: Iterable[Any], losses: Sequence[float] = (), title: str 
         parts.append(f'<polyline class="{name}" points="{_points(map(at, curve))}"/>')
         if name == "validation" or not band:
             parts += [f'<circle class="{name}-ink" cx="{x}" cy="{y}" r="2.5"/>' for x, y in map(at, curve)]
-        said = "training" if name == "train" else name
-        names.append((at(curve[-1])[1], name, f"{said} {curve[-1][1]:.3f}"))
+        said, column = ("training", 1) if name == "train" else (name, 2)
+        told = _finite(rows[:, [0, column]]) or curve
+        names.append((at(curve[-1])[1], name, f"{said} {told[-1][1]:.3f}"))
     names.sort()
     if len(names) == 2 and (gap := 17 - (names[1][0] - names[0][0])) > 0:  # names that would overlap move apart
         names = [(names[0][0] - gap / 2, *names[0][1:]), (names[1][0] + gap / 2, *names[1][1:])]

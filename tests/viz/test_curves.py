@@ -44,6 +44,12 @@ def test_every_step_counts_in_the_mean_and_in_the_band():
     assert all(x0 <= x <= x1 for x, _ in curve + band)
 
 
+def test_the_number_beside_the_curve_is_that_of_the_last_row():
+    losses = np.linspace(2.0, 1.0, 4 * BINS)
+    assert {"training 1.125", "validation 1.500"} <= set(texts(loss_curve([(4 * BINS, 1.125, 1.5)], losses)))
+    assert "training 1.005" in texts(loss_curve([(0, NAN, 2.0)], losses))  # stopped before the first row: the curve's end
+
+
 def test_names_do_not_overlap():
     svg = loss_curve([(0, 2.0, 2.0), (10, 1.0, 1.001)])
     heights = [float(y) for y in re.findall(r'-ink" x="\d+" y="([\d.]+)"', svg)]
