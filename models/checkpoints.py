@@ -208,16 +208,7 @@ def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:
     if not isinstance(said, dict):
         raise ValueError(f"The metadata need the model's config; got {said!r}.")
     model_class, config_class = model_and_config(kind)
-    known = {field.name: field for field in fields(config_class)}
-    unknown, missing = said.keys() - known.keys(), {name for name, f in known.items() if f.default is MISSING} - said.keys()
-    if unknown or missing:
-        faults = [f"here has no {', '.join(sorted(unknown))}, which a newer version may have written"] * bool(unknown)
-        faults += [f"needs {', '.join(sorted(missing))}"] * bool(missing)
-        raise ValueError(f"The config does not fit: a {config_class.__name__} {'; it '.join(faults)}.")
-    try:
-        config = config_class(**{key: _tupled(value) for key, value in said.items()})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The config {said} makes no {config_class.__name__}: {error}") from None
+    config = config_of(config_class, said)
     parameters = {name: array for name, array in arrays.items() if not name.startswith(TRAINING)}
     dtypes = sorted({str(array.dtype) for array in parameters.values()})
     if len(dtypes) != 1 or not dtypes[0].startswith("float"):
@@ -227,6 +218,21 @@ def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:
         model = model_class(config, dtype=np.dtype(dtypes[0]))
     model.load_state_dict(parameters)
     return model
+
+
+def config_of(config_class: Any, said: Mapping[str, Any], complete: bool = False) -> Any:
+    """A config from its fields as JSON has them; `complete`: also those that have a default. ValueError if they make none."""
+    known = {field.name: field for field in fields(config_class)}
+    needed = {name for name, field in known.items() if complete or field.default is MISSING}
+    unknown, missing = said.keys() - known.keys(), needed - said.keys()
+    if unknown or missing:
+        faults = [f"here has no {', '.join(sorted(unknown))}, which a newer version may have written"] * bool(unknown)
+        faults += [f"needs {', '.join(sorted(missing))}"] * bool(missing)
+        raise ValueError(f"The config does not fit: a {config_class.__name__} {'; it '.join(faults)}.")
+    try:
+        return config_class(**{key: _tupled(value) for key, value in said.items()})
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"The config {said} makes no {config_class.__name__}: {error}") from None
 
 
 def _tokenizer(metadata: Mapping[str, Any]) -> Tokenizer | None:

@@ -269,6 +269,15 @@ def from_source(
     return DocumentsTask(documents, context, tokenizer.special[BOUNDARY], tokenizer, recipe)
 
 
+def is_recipe(said: Any) -> bool:
+    """Whether this, read from a file, is a task's `recipe`: the arguments of `from_source`, each of its kind."""
+    if not isinstance(said, dict):
+        return False
+    kinds = {"source": str, "dtype": str} if said.get("source") == "digits" else {"source": str, "context": int, "lines": bool}
+    fits = said.keys() == kinds.keys() and all(type(said[name]) is kind for name, kind in kinds.items())
+    return fits and said.get("context", 1) > 0 and said.get("dtype", "float32") in ("float16", "float32", "float64")
+
+
 def text_of(source: str) -> str:
     """The text of a file, or of a shipped set. Raises as `from_source`."""
     if source in ("names", "tang_quatrains"):

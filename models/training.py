@@ -19,7 +19,7 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -31,6 +31,7 @@ import numpy as np
 
 from chainrule.models import checkpoints, tasks
 from chainrule.models.tasks import Task
+from chainrule.nn.checks import NUMBERS
 from chainrule.nn.dropout import Dropout, reseed
 from chainrule.nn.module import Module
 from chainrule.nn.optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, scale_gradients
@@ -44,6 +45,7 @@ else:
 CHECKPOINT = checkpoints.CHECKPOINT
 LOG = "log.jsonl"
 LOCK = ".lock"
+OPTIMIZER = f"{checkpoints.TRAINING}optimizer."  # prefix of the arrays that the optimiser keeps
 
 OTHER_DATA = "other data now than {} was trained on, so the run cannot go on as it began. Put them back, or start another run."
 QUIETLY = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a run that diverges is stopped, and told why, below
@@ -88,12 +90,19 @@ class TrainingConfig:
             number, least = getattr(self, name), int(name in ("steps", "batch", "accumulate"))
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise ValueError(f"{name} is a whole number from {least}; got {number!r}.")
+        for name in ("lr", "final", "betas", "eps", "weight_decay", "momentum", "clip"):
+            value = getattr(self, name)
+            numbers = value if name == "betas" and isinstance(value, (tuple, list)) else [value]
+            if not all(isinstance(number, NUMBERS) and not isinstance(number, bool) for number in numbers):
+                raise ValueError(f"{name} {'are numbers' if name == 'betas' else 'is a number'}; got {value!r}.")
+        if not isinstance(self.nesterov, bool):
+            raise ValueError(f"nesterov is True or False; got {self.nesterov!r}.")
         if self.optimizer not in ("adamw", "adam", "sgd"):
             raise ValueError(f'optimizer is "adamw", "adam" or "sgd"; got {self.optimizer!r}.')
         fits = {
             "lr is the learning rate, positive and finite": 0 < self.lr < math.inf,
             "final is the share of lr at the end, from 0 to 1": 0 <= self.final <= 1,
-            "betas are two numbers in [0, 1)": len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
+            "betas are two numbers in [0, 1)": np.shape(self.betas) == (2,) and all(0 <= beta < 1 for beta in self.betas),
             "eps keeps a root away from 0, is not negative and finite": 0 <= self.eps < math.inf,
             "weight_decay is not negative and finite": 0 <= self.weight_decay < math.inf,
             "momentum lies in [0, 1)": 0 <= self.momentum < 1,
@@ -143,7 +152,7 @@ class Diverged(FloatingPointError):
 
 
 class InUse(RuntimeError):
-    """Another run is writing into the folder."""
+    """Another run is writing into the folder, or has since this one was made or resumed."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -172,12 +181,12 @@ class Trainer:
 
     Args:
         folder: where `checkpoint.safetensors` and `log.jsonl` go; nothing is written without one.
-        about: anything JSON has, kept in the checkpoint's metadata.
+        about: names with anything JSON has, kept in the checkpoint's metadata.
     Attributes:
         losses: of every step so far. history: a Record of every evaluation. step_count: steps so far.
         count, seconds: tokens (or examples) trained on since this object was made, and the time that took.
     Raises:
-        FileExistsError: if the folder has a checkpoint: another run's, that would be lost.
+        FileExistsError: if the folder has a checkpoint: another run's, that would be lost. TypeError: if `about` is no dict.
     """
 
     def __init__(
@@ -190,6 +199,8 @@ class Trainer:
         about: dict[str, Any] | None = None,
     ) -> None:
         self.model, self.task, self.config, self.about = model, task, config or TrainingConfig(), about or {}
+        if not isinstance(self.about, dict):
+            raise TypeError(f"about is a dict; got {about!r}.")
         self.optimizer = self.config.make_optimizer(model)
         self.schedule = self.config.make_schedule()
         self.has_dropout = any(isinstance(part, Dropout) and part.rate > 0 for _, part in model.named_modules())
@@ -198,6 +209,8 @@ class Trainer:
         self.count, self.seconds = 0, 0.0
         self._logged = (0, 0.0)
         self.folder = None if folder is None else Path(folder)
+        self._checkpoint: tuple[int, ...] | None = None  # which file the run goes on from
+        self._alone = False
         if self.folder is not None and (self.folder / CHECKPOINT).exists():
             raise FileExistsError(
                 f"{self.folder} holds a run. Go on with it by Trainer.resume({str(self.folder)!r}), or choose another folder."
@@ -259,11 +272,12 @@ class Trainer:
         Ctrl-C and SIGTERM end the step that runs, save, and raise Interrupted; a second one does not wait.
 
         Raises:
-            Diverged: see `step`; the last checkpoint stays. InUse: if another run writes into the folder now.
+            Diverged: see `step`; the last checkpoint stays. InUse: if another run writes into the folder now, or has since this
+                one was made or resumed: what it wrote would be lost.
         """
         config, report = self.config, report or Report()
         self.model.train()
-        with _alone_in(self.folder), _asked_to_stop() as asked:
+        with self._alone_in_folder(), _asked_to_stop() as asked:
             self._cut_log()
             if not self.history:
                 self._evaluation(report)
@@ -287,17 +301,20 @@ class Trainer:
         """Write the checkpoint, in place of the last one; nothing without a folder.
 
         Raises:
-            Diverged: if a parameter is not finite; the last checkpoint stays.
+            Diverged: if a parameter is not finite; the last checkpoint stays. InUse: see `run`.
         """
         if self.folder is None:
             return
+        with self._alone_in_folder():
+            self._save(self.folder)
+
+    def _save(self, folder: Path) -> None:
         for path, parameter in self.model.named_parameters():
             if not np.isfinite(parameter.data).all():
                 raise self._diverged(f"{path} has numbers that are not finite")
-        self.folder.mkdir(parents=True, exist_ok=True)
         state = {f"optimizer.{name}": array for name, array in self.optimizer.state_dict().items()}
         checkpoints.save_model(
-            self.folder / CHECKPOINT,
+            folder / CHECKPOINT,
             self.model,
             self.task.tokenizer,
             arrays={**state, "losses": np.array(self.losses), "history": np.array(self.history)},
@@ -307,6 +324,26 @@ class Trainer:
             step=self.step_count,
             about=self.about,
         )
+        self._checkpoint = _identity(folder / CHECKPOINT)
+
+    @contextmanager
+    def _alone_in_folder(self) -> Iterator[None]:
+        """Inside, no other run can write into the folder, and none has since this one was made or resumed."""
+        if self.folder is None or self._alone:
+            yield
+            return
+        with _alone_in(self.folder):
+            there = _identity(self.folder / CHECKPOINT)
+            if there not in (None, self._checkpoint):
+                raise InUse(
+                    f"Another run has written into {self.folder} since this one was made or resumed. Resume that one, or "
+                    f"choose another folder."
+                )
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
 
     @classmethod
     def resume(cls, folder: str | Path, task: Task | None = None, *, steps: int | None = None) -> Self:
@@ -321,36 +358,36 @@ class Trainer:
             FileNotFoundError, ValueError: for a checkpoint that is missing, damaged, or of other data than the task's.
         """
         path = Path(folder) / CHECKPOINT
+        loaded = _identity(path)  # before it is read: a file that comes in between is another run's
         arrays, metadata = checkpoints.load_run(path)
-        if "training" not in metadata:
-            raise ValueError(f"{path} holds a model but no state of its training.")
+        saved = Saved.read(path, metadata)
         model, tokenizer = checkpoints.model_of(path, arrays, metadata)
         if task is None:
-            if metadata["task"] is None:
+            if saved.recipe is None:
                 raise ValueError(
                     f"The data of this run came from Python: Trainer.resume({str(folder)!r}, task) takes them again."
                 )
             made = {"tokenizer": tokenizer} if tokenizer is not None else {}
             try:
-                task = tasks.from_source(**metadata["task"], **made)
+                task = tasks.from_source(**saved.recipe, **made)
             except ValueError as error:  # such as a new character; what the run began with made none
-                raise ValueError(f"{metadata['task']['source']} has {OTHER_DATA.format(folder)} ({error})") from None
-        if task.digest() != metadata["digest"]:
+                raise ValueError(f"{saved.recipe['source']} has {OTHER_DATA.format(folder)} ({error})") from None
+        if task.digest() != saved.digest:
             source = f"{task.recipe['source']} has" if task.recipe else "The task has"
             raise ValueError(f"{source} {OTHER_DATA.format(folder)}")
-        training = metadata["training"]
-        config = TrainingConfig(**{**training, "betas": tuple(training["betas"])})
+        config = saved.config
         if steps is not None:
             config = replace(config, steps=steps)
-            if steps < metadata["step"]:
-                raise ValueError(f"{folder} has done {metadata['step']} steps; it can do more, not fewer. Got {steps}.")
-        trainer = cls(model, task, config, about=metadata["about"])
-        trainer.folder = Path(folder)
-        saved = {name.removeprefix(checkpoints.TRAINING): array for name, array in arrays.items()}
-        prefix = "optimizer."
-        trainer.optimizer.load_state_dict({name[len(prefix) :]: saved[name] for name in saved if name.startswith(prefix)})
-        trainer.losses = saved["losses"].tolist()
-        trainer.history = [Record(int(row[0]), *row[1:]) for row in saved["history"].tolist()]
+            if steps < saved.step:
+                raise ValueError(f"{folder} has done {saved.step} steps; it can do more, not fewer. Got {steps}.")
+        trainer = cls(model, task, config, about=saved.about)
+        trainer.folder, trainer._checkpoint = Path(folder), loaded
+        try:
+            trainer.losses, trainer.history = _progress(arrays, saved.step)
+            n = len(OPTIMIZER)
+            trainer.optimizer.load_state_dict({name[n:]: arrays[name] for name in arrays if name.startswith(OPTIMIZER)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error.args[0]}") from None
         return trainer
 
     def _due(self, every: int) -> bool:
@@ -393,6 +430,78 @@ class Trainer:
             f"Step {self.step_count + 1}: {what}. A smaller learning rate (now {self.optimizer.lr:g}), a longer warm-up or "
             f"clipping may help.{kept}"
         )
+
+
+# What a checkpoint says of its run
+
+
+class Saved(NamedTuple):
+    """What the metadata of a checkpoint say of its training."""
+
+    config: TrainingConfig
+    recipe: dict[str, Any] | None  # of the task
+    digest: str
+    step: int
+    about: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path, metadata: dict[str, Any]) -> Self:
+        """Checked: ValueError, which names the file and the entry, for one that is missing or cannot be."""
+        if "training" not in metadata:
+            raise ValueError(f"{path} holds a model but no state of its training.")
+
+        def entry(name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+            if name not in metadata:
+                raise ValueError(f"{path}: the metadata lack {name}, which is {expected}.")
+            if not fits(metadata[name]):
+                raise ValueError(f"{path}: {name} in the metadata is {expected}; got {str(metadata[name])[:80]!r}.")
+            return metadata[name]
+
+        training = entry("training", "an object", lambda said: isinstance(said, dict))
+        try:
+            config = checkpoints.config_of(TrainingConfig, training, complete=True)
+        except ValueError as error:
+            raise ValueError(f"{path}: training in the metadata: {error}") from None
+        return cls(
+            config,
+            entry("task", "what tasks.from_source takes, or null", lambda said: said is None or tasks.is_recipe(said)),
+            entry("digest", "a text", lambda said: isinstance(said, str)),
+            entry("step", f"a whole number, 0..{config.steps}", lambda said: type(said) is int and 0 <= said <= config.steps),
+            entry("about", "an object", lambda said: isinstance(said, dict)),
+        )
+
+
+def _progress(arrays: checkpoints.Arrays, step: int) -> tuple[list[float], list[Record]]:
+    """(losses, history) after so many steps. ValueError, which names the array, for one that is missing or cannot be."""
+    found = {}
+    for name, width in (("losses", ()), ("history", (len(Record._fields),))):
+        array = arrays.get(checkpoints.TRAINING + name)
+        if array is None:
+            raise ValueError(f"the array {checkpoints.TRAINING}{name} is missing.")
+        array = array.reshape(0, *width) if array.shape == (0,) else array
+        if array.dtype.kind != "f" or array.shape[1:] != width or not array.ndim:
+            raise ValueError(
+                f"{checkpoints.TRAINING}{name} is floats (N{', 5' if width else ''},); got {array.dtype} {array.shape}."
+            )
+        found[name] = array
+    losses, history = found["losses"], found["history"]
+    if len(losses) != step:
+        raise ValueError(f"{checkpoints.TRAINING}losses has one for each of the {step} steps; got {len(losses)}.")
+    at = history[:, 0]
+    if not np.all(np.isin(at, np.arange(step + 1))) or np.any(np.diff(at) <= 0):
+        raise ValueError(
+            f"{checkpoints.TRAINING}history is of steps up to {step}, one after the other; got {at.tolist()[:20]}."
+        )
+    return losses.tolist(), [Record(int(row[0]), *row[1:]) for row in history.tolist()]
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Which file this is; None if there is none. A save makes another one (see `checkpoints.save`)."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _step_of(line: str) -> float:

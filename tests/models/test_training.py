@@ -333,6 +333,36 @@ def test_a_lock_ends_with_its_process(tmp_path):
     Trainer(gpt(), text_task(), CONFIG, tmp_path).run()
 
 
+def test_a_run_does_not_replace_another_that_came_first(tmp_path):
+    first, second = (Trainer(gpt(seed=seed), text_task(), CONFIG, tmp_path) for seed in (1, 2))
+    first.run()
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    for write in (second.run, second.save):
+        with pytest.raises(InUse, match=r"Another run has written into .* since this one was made or resumed"):
+            write()
+    longer, shorter = (Trainer.resume(tmp_path, text_task(), steps=steps) for steps in (10, 9))
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    assert log_of(tmp_path) == [0, 4, 8]
+    longer.run()
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    with pytest.raises(InUse, match="Another run has written"):
+        shorter.run()
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    longer.save()  # its own checkpoint it may replace
+    (tmp_path / CHECKPOINT).unlink()
+    shorter.run()  # nothing can be lost
+    assert shorter.step_count == 9
+
+
+def test_a_report_may_save(tmp_path):
+    class Save(Report):
+        def step(self, trainer):
+            trainer.save()
+            assert Trainer.resume(tmp_path, text_task()).step_count == trainer.step_count
+
+    Trainer(gpt(), text_task(), CONFIG, tmp_path).run(Save())
+
+
 def test_a_second_signal_does_not_wait():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as stopped:
@@ -386,6 +416,79 @@ def test_what_cannot_be_resumed(tmp_path):
     checkpoints.save_model(tmp_path / CHECKPOINT, gpt())
     with pytest.raises(ValueError, match="no state of its training"):
         Trainer.resume(tmp_path, text_task())
+
+
+def change_training(name, value):
+    return lambda arrays, said: said["training"].update({name: value})
+
+
+def drop_array(name):
+    return lambda arrays, said: arrays.pop(f"training.{name}")
+
+
+def put_array(name, array):
+    return lambda arrays, said: arrays.update({f"training.{name}": array})
+
+
+@pytest.mark.parametrize(
+    ("change", "entry"),
+    [
+        *((lambda arrays, said, name=name: said.pop(name), name) for name in ("task", "digest", "step", "about")),
+        *((lambda arrays, said, name=name: said.update({name: 1.5}), name) for name in ("training", "task", "digest", "about")),
+        (lambda arrays, said: said["training"].pop("betas"), "betas"),
+        (lambda arrays, said: said["training"].pop("lr"), "lr"),
+        (change_training("glue", 1), "glue"),
+        (change_training("betas", 3), "betas"),
+        (change_training("betas", ["a", "b"]), "betas"),
+        (change_training("lr", "0.1"), "lr"),
+        (change_training("lr", 10**400), "makes no TrainingConfig"),
+        (change_training("lr", None), "lr"),
+        (change_training("nesterov", "no"), "nesterov"),
+        (change_training("optimizer", "sgd"), "unknown: m"),
+        (change_training("optimizer", []), "optimizer"),
+        (lambda arrays, said: said.update(step=7), "training.losses has one for each of the 7 steps; got 8"),
+        (lambda arrays, said: said.update(step=-1), "step"),
+        (lambda arrays, said: said.update(step=9), "step"),
+        (lambda arrays, said: said.update(step=True), "step"),
+        (lambda arrays, said: said.update(step="8"), "step"),
+        (lambda arrays, said: said.update(task={}), "task"),
+        (lambda arrays, said: said.update(task={"source": "names", "glue": 1}), "task"),
+        (lambda arrays, said: said.update(task={"source": "names", "context": "5", "lines": True}), "task"),
+        (lambda arrays, said: said.update(task={"source": "names", "context": 0, "lines": True}), "task"),
+        (lambda arrays, said: said.update(task={"source": "digits", "dtype": "int8"}), "task"),
+        (lambda arrays, said: said.update(task={"source": []}), "task"),
+        (drop_array("losses"), "training.losses"),
+        (drop_array("history"), "training.history"),
+        (drop_array("optimizer.step"), "missing: step"),
+        (drop_array("optimizer.m.E"), "missing: m.E"),
+        (put_array("optimizer.step", np.zeros(1, int)), "step"),
+        (put_array("losses", np.zeros(7)), "training.losses"),
+        (put_array("losses", np.zeros((8, 1))), "training.losses"),
+        (put_array("losses", np.zeros(8, int)), "training.losses"),
+        (put_array("losses", np.float64(1)), "training.losses"),
+        (put_array("history", np.zeros((3, 4))), "training.history"),
+        (put_array("history", np.full((1, 5), np.nan)), "training.history"),
+        (put_array("history", np.full((1, 5), 9.0)), "training.history"),
+        (put_array("history", np.full((2, 5), 4.0)), "training.history"),
+    ],
+)
+def test_records_that_do_not_fit(change, entry, tmp_path):
+    """Whatever a well-formed file holds: a ValueError that names it and the entry."""
+    path = tmp_path / CHECKPOINT
+    Trainer(gpt(), text_task(), CONFIG, tmp_path).run()
+    arrays, header = checkpoints.load(path)
+    said = json.loads(header[checkpoints.KEY])
+    change(arrays, said)
+    checkpoints.save(path, arrays, {checkpoints.KEY: json.dumps(said)})
+    with pytest.raises(ValueError, match=entry.replace(".", r"\.")) as raised:
+        Trainer.resume(tmp_path, text_task())
+    assert type(raised.value) is ValueError
+    assert str(raised.value).startswith(str(path))
+
+
+def test_what_is_said_about_a_run_has_names():
+    with pytest.raises(TypeError, match="about is a dict; got 'mine'"):
+        Trainer(gpt(), text_task(), CONFIG, about="mine")
 
 
 def test_a_task_of_a_source_is_made_again(tmp_path):
@@ -473,6 +576,10 @@ def test_the_last_good_checkpoint_is_kept(tmp_path):
         ({"momentum": 1.0, "optimizer": "sgd"}, "momentum lies in"),
         ({"momentum": 0.9}, "momentum is of sgd"),
         ({"nesterov": True, "optimizer": "sgd"}, "nesterov is a way to use momentum"),
+        ({"lr": "0.1"}, "lr is a number; got '0.1'"),
+        ({"clip": True}, "clip is a number; got True"),
+        ({"betas": 0.9}, "betas are two numbers in"),
+        ({"nesterov": 1}, "nesterov is True or False; got 1"),
         ({"warmup": 1000}, "warm-up ends before the last step"),
         ({"schedule": "step"}, 'schedule is "cosine", "linear" or "constant"; got'),
     ],
