@@ -7,6 +7,7 @@ Without a script each shows the worked example of the notes. With one, the scrip
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import runpy
 import sys
@@ -14,7 +15,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
@@ -25,7 +25,7 @@ from chainrule.autograd.account import account
 from chainrule.autograd.check import check_graph
 from chainrule.autograd.graph import ancestors
 from chainrule.autograd.ledger import Trace, trace
-from chainrule.failure import Failure
+from chainrule.failure import Console, Failure
 from chainrule.viz.terminal import debug_script
 
 
@@ -67,11 +67,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments.arguments = script_arguments
     try:
         code: int = arguments.command(arguments)
+        sys.stdout.flush()
     except Failure as failure:
         print(f"chainrule: {failure}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes out when it ends
         return 0
     return code
 

@@ -16,15 +16,14 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from chainrule.failure import Failure
+from chainrule.failure import Console, Failure
 from chainrule.models import checkpoints, tasks
 from chainrule.models.generation import stream
 from chainrule.models.gpt import GPT, GPTConfig
 from chainrule.models.mlp import MLP, MLPConfig
-from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, InUse, Record, Report, Trainer, TrainingConfig
+from chainrule.models.training import CHECKPOINT, Diverged, Interrupted, InUse, Record, Report, Saved, Trainer, TrainingConfig
 from chainrule.nn.activations import ACTIVATIONS
 from chainrule.nn.blocks import SWIGLU
 from chainrule.viz.curves import loss_curve
@@ -40,6 +39,13 @@ class Option(NamedTuple):
     kind: Any  # int, float, bool, str, or tuple[…] of numbers
     help: str
     choices: tuple[str, ...] = ()
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value of a file is of this kind: no text for a number, no list for one value."""
+        if get_origin(self.kind) is tuple:
+            part = Option(get_args(self.kind)[0], "")
+            return isinstance(value, list) and all(part.fits(item) for item in value)
+        return type(value) in ((int, float) if self.kind is float else (self.kind,))
 
     def read(self, text: str) -> Any:
         """The value that a text means; ValueError if none."""
@@ -265,6 +271,8 @@ def run_train(arguments: argparse.Namespace) -> int:
     folder = Path(out) if out else Path("runs") / Path(source).stem
     try:
         trainer = _resumed(folder, source, given) if arguments.resume else _started(folder, source, given)
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, TypeError, ImportError, MemoryError) as error:
         raise Failure(str(error)) from None
     return _run(trainer, folder)
@@ -294,10 +302,15 @@ def _configured(path: str) -> dict[str, Any]:
             raise Failure(f"{path}: there is no option {key!r}.{hint}")
         option = OPTIONS[name]
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        kind = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(
+            option.kind, "a list of numbers"
+        )
         try:
+            if not option.fits(value):
+                raise ValueError
             found[name] = option.read(text)
         except ValueError:
-            raise Failure(f"{path}: {key} does not take {value!r} ({option.help}).") from None
+            raise Failure(f"{path}: {key} does not take {value!r}; it is {kind} ({option.help}).") from None
         if option.choices and found[name] not in option.choices:
             raise Failure(f"{path}: {key} is one of {', '.join(option.choices)}; got {value!r}.")
     return found
@@ -363,7 +376,7 @@ def _resolved(source: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _resumed(folder: Path, source: str | None, given: dict[str, Any]) -> Trainer:
     _, metadata = checkpoints.load_run(folder / CHECKPOINT)
-    recorded = metadata.get("about", {}).get("options", {})
+    recorded = _options(Saved.read(folder / CHECKPOINT, metadata).about)
     asked = ({} if source is None else {"source": source}) | given
     steps = asked.pop("steps", None)
     other = [
@@ -381,6 +394,12 @@ def _resumed(folder: Path, source: str | None, given: dict[str, Any]) -> Trainer
             rate = f"{trainer.schedule(trainer.step_count):.3g}"
             print(f"the {trainer.config.schedule} is now that of {steps:,} steps, and the learning rate goes on from {rate}")
     return trainer
+
+
+def _options(about: dict[str, Any]) -> dict[str, Any]:
+    """The options that a run began with; none of a run that Python began, which may say anything of itself."""
+    options = about.get("options")
+    return options if isinstance(options, dict) else {}
 
 
 def _run(trainer: Trainer, folder: Path) -> int:
@@ -404,11 +423,13 @@ def _run(trainer: Trainer, folder: Path) -> int:
         raise Failure(str(error)) from None
     except MemoryError as error:
         raise Failure(f"there is too little memory for this model and batch ({error}).") from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise Failure(f"cannot write {error.filename or folder}: {error.strerror}.") from None
     written = [str(folder / CHECKPOINT)]
     if np.isfinite(trainer.losses).any() or np.isfinite([record.validation_loss for record in trainer.history]).any():
-        source = str(trainer.about.get("options", {}).get("source", ""))
+        source = str(_options(trainer.about).get("source", ""))
         try:
             (folder / CURVE).write_text(loss_curve(trainer.history, trainer.losses, title=source), encoding="utf-8")
         except OSError as error:
@@ -484,10 +505,16 @@ def run_sample(arguments: argparse.Namespace) -> int:
         model, tokenizer, metadata = checkpoints.load_model(path)
         if not isinstance(model, GPT) or tokenizer is None:
             raise Failure(f"{path} holds a {type(model).__name__} that writes no text, or no tokenizer.")
+        recipe = Saved.read(path, metadata).recipe if "training" in metadata else None
+        lines = recipe is not None and recipe.get("lines", False)
+        if lines and tasks.BOUNDARY not in tokenizer.special:
+            raise Failure(f"{path} is of documents, but its tokenizer has no {tasks.BOUNDARY} to begin one with.")
         for i in range(arguments.count):
-            for piece in _pieces(model, tokenizer, (metadata.get("task") or {}).get("lines", False), arguments, i):
+            for piece in _pieces(model, tokenizer, lines, arguments, i):
                 print(piece, end="", flush=True)
             print(flush=True)
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise Failure(str(error)) from None
     except KeyboardInterrupt:

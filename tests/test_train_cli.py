@@ -139,7 +139,14 @@ def test_a_file_of_options(book, capsys):
         ("wieght_decay = 0.1", "there is no option 'wieght_decay'. Did you mean weight_decay?"),
         ("xyzzy = 1", "there is no option 'xyzzy'. There are: context, "),
         ("steps = 1.5", "steps does not take 1.5"),
-        ("tied = 1", "tied does not take 1"),
+        ("tied = 1", "tied does not take 1; it is true or false"),
+        ('tied = "True"', "tied does not take 'True'; it is true or false"),
+        ("lr = [0.1]", "lr does not take [0.1]; it is a number"),
+        ('lr = "0.1"', "lr does not take '0.1'; it is a number"),
+        ("steps = [3]", "steps does not take [3]; it is a whole number"),
+        ('norm = ["rms"]', "norm does not take ['rms']; it is a text"),
+        ('betas = "0.9,0.99"', "betas does not take '0.9,0.99'; it is a list of numbers"),
+        ('betas = ["0.9", "0.99"]', "betas does not take ['0.9', '0.99']; it is a list of numbers"),
         ('norm = "batch"', "norm is one of layer, rms; got 'batch'"),
         ("betas = [0.9]", "betas does not take [0.9]"),
         ("steps 3", "is not TOML"),
@@ -293,6 +300,7 @@ def test_sampling_ends_at_special_tokens(book, capsys):
         (["--temperature=nan"], "temperature"),
         (["--top-k=0"], "top_k"),
         (["--top-p=2"], "top_p"),
+        (["--seed=-1"], "seed is a whole number from 0"),
     ],
 )
 def test_samples_that_make_no_sense(arguments, said, book, capsys):
@@ -302,6 +310,33 @@ def test_samples_that_make_no_sense(arguments, said, book, capsys):
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.out == ""
+
+
+def test_records_that_make_no_sense(book, capsys):
+    main(["train", book, *TINY])
+    path = Path("runs/book", CHECKPOINT)
+    arrays, header = checkpoints.load(path)
+    said = json.loads(header[checkpoints.KEY])
+    for entry in ("about", "task"):
+        checkpoints.save(path, arrays, {checkpoints.KEY: json.dumps(said | {entry: [3]})})
+        for command in (["sample", "runs/book"], ["train", "--resume", "--out=runs/book"]):
+            assert f"{entry} in the metadata is " in failure(command, capsys)
+    checkpoints.save(path, arrays, {checkpoints.KEY: json.dumps(said | {"about": {"options": "mine"}})})
+    assert main(["train", "--resume", "--out=runs/book"]) == 0
+    said["task"]["lines"] = True
+    checkpoints.save(path, arrays, {checkpoints.KEY: json.dumps(said)})
+    assert "has no <|endoftext|> to begin one with" in failure(["sample", "runs/book"], capsys)
+
+
+def test_a_reader_that_has_seen_enough(book):
+    """As `chainrule … | head -c 5`: no error, no traceback."""
+    main(["train", book, *TINY])
+    for command in (["sample", "runs/book", "--max-new-tokens=3000"], ["train", book, *TINY, "--out=other"], ["trace"]):
+        run = [sys.executable, "-c", f"import sys; from chainrule.cli import main; sys.exit(main({command!r}))"]
+        with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.close()
+            assert process.stderr.read() == b""
+        assert process.returncode == 0
 
 
 @pytest.mark.parametrize("wrong", ["--count=0", "--count=-3", "--count=1.5", "--max-new-tokens=2.5"])
