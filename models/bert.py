@@ -18,7 +18,7 @@ import numpy as np
 
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
-from chainrule.models.configs import Pretrained, check_sequences, check_sizes
+from chainrule.models.configs import Pretrained, check_sizes, sequences
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.nn import init
@@ -139,8 +139,7 @@ class BERT(Pretrained):
             ValueError: for more positions than the context, a mask or segments of another shape, or segments where the model
                 has none.
         """
-        ids = np.asarray(ids)
-        check_sequences(ids)
+        ids = sequences(ids)
         T = ids.shape[-1]
         if self.config.context < T:
             raise ValueError(f"The context is {self.config.context} positions; got {T}. Cut the text, or read it in parts.")

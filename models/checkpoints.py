@@ -144,6 +144,9 @@ def save_model(
 
     Args:
         arrays: further arrays by name, for training. more: anything JSON has, for the metadata.
+    Numbers that are not finite are kept as they are, so that a model which diverged can be looked at; `Trainer.save` refuses
+    them, which would replace a checkpoint to go on from.
+
     Raises:
         TypeError: for a model that is none of MODELS, or parameters of several dtypes.
     """
@@ -173,13 +176,16 @@ def load_model(path: str | Path) -> tuple[Any, Any, dict[str, Any]]:
     A Hugging Face folder is as good (see `pretrained.load`); it has no metadata.
 
     Raises:
-        FileNotFoundError: if there is none. ValueError: if it is no such file, or parameters and config do not fit.
+        FileNotFoundError: if there is none. ValueError: if it is no such file, or parameters and config do not fit, or the
+            tokenizer has tokens that the model has no row for. (Rows without a token are common: see `generate`.)
     """
     path = Path(path)
     if (path / "config.json").is_file() and not (path / CHECKPOINT).exists():
         from chainrule.models import pretrained  # it imports this file
 
-        return pretrained.load(path), pretrained.tokenizer(path), {}
+        model, tokenizer = pretrained.load(path), pretrained.tokenizer(path)
+        _check_rows(path, model, tokenizer)
+        return model, tokenizer, {}
     arrays, metadata = load_run(path)
     return *model_of(path, arrays, metadata), metadata
 
@@ -196,9 +202,19 @@ def load_run(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
 def model_of(path: str | Path, arrays: Arrays, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
     """(model, tokenizer) from what `load_run` read. ValueError, which names the file, if they do not fit together."""
     try:
-        return _model(arrays, metadata), _tokenizer(metadata)
+        model, tokenizer = _model(arrays, metadata), _tokenizer(metadata)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error.args[0]}") from None
+    _check_rows(path, model, tokenizer)
+    return model, tokenizer
+
+
+def _check_rows(path: str | Path, model: Any, tokenizer: Tokenizer | None) -> None:
+    rows = getattr(model.config, "vocab_size", None)
+    if tokenizer is not None and rows is not None and tokenizer.vocab_size > rows:
+        raise ValueError(
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model has rows for {rows}. Is it the model's?"
+        )
 
 
 def _model(arrays: Arrays, metadata: Mapping[str, Any]) -> Any:

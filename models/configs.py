@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Self
 
-from numpy.typing import DTypeLike
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from chainrule.nn.module import Module
 
@@ -49,10 +50,22 @@ def check_sizes(config: Any, *names: str) -> None:
             raise ValueError(f"{name} is a positive whole number; got {size!r}.")
 
 
-def check_sequences(ids: Any) -> None:
-    """Raise ValueError for a single id: a model reads sequences."""
-    if not ids.ndim:
+def sequences(ids: Any) -> NDArray[Any]:
+    """The ids that a model reads, as an array. ValueError for rows of several lengths and a single id, TypeError for no ids."""
+    array = rectangular(ids)
+    if not array.ndim:
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"ids are integers (B, T) or (T,); got {ids!r}. Encode the text first.")
         raise ValueError("A model reads sequences, ids (B, T) or (T,); got one number. Put it in a list.")
+    return array
+
+
+def rectangular(ids: Any) -> NDArray[Any]:
+    """Ids as an array. ValueError for a batch of sequences that are not equally long."""
+    try:
+        return np.asarray(ids)
+    except ValueError:
+        raise ValueError("The sequences of a batch, ids (B, T), are equally long; got several lengths. Pad them.") from None
 
 
 def json_object(content: str | bytes, what: str) -> dict[str, Any]:

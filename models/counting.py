@@ -110,6 +110,16 @@ def check_memory(config: Any, dtype: DTypeLike | None) -> None:
         )
 
 
+def check_batch(batch: int, context: int) -> None:
+    """Raise ValueError, before anything is trained, for a batch whose ids alone, 8 bytes each, are more than the memory."""
+    memory = _memory()
+    if memory is not None and 8 * batch * context > memory:
+        raise ValueError(
+            f"batch is what the memory holds, {memory / 1e9:,.1f} GB; got {batch}, whose ids alone are "
+            f"{8 * batch * context / 1e9:,.1f} GB. accumulate takes several batches for one step."
+        )
+
+
 def _count(config: Any) -> int:
     """The parameters, whatever the number of layers, which are all alike."""
     if not hasattr(config, "n_layer"):

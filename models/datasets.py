@@ -192,6 +192,13 @@ def split_text(ids: ArrayLike, fraction: float = 0.9) -> tuple[NDArray[Any], NDA
     return ids[:cut], ids[cut:]
 
 
+def as_int64(ids: NDArray[Any]) -> Ids:
+    """Integers as int64. Raises IndexError for unsigned ones that are larger, which would come out negative."""
+    if ids.dtype.kind == "u" and ids.size and ids.max() >= 2**63:
+        raise IndexError(f"No vocabulary has an id of 2**63 or more; got {ids.max()}.")
+    return ids.astype(np.int64)
+
+
 def random_batch(ids: ArrayLike, context: int, batch: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
     """(x (B, T), y (B, T)): `batch` stretches of `context` ids from uniformly random places; y is x shifted by one (notes 9.6).
 
@@ -201,7 +208,7 @@ def random_batch(ids: ArrayLike, context: int, batch: int, rng: np.random.Genera
     if len(ids) <= context:
         raise ValueError(f"A context of {context} takes {context + 1} ids, the last one as a target; got {len(ids)}.")
     starts = rng.integers(len(ids) - context, size=batch)
-    stretches = ids[starts[:, None] + np.arange(context + 1)].astype(np.int64)  # (B, T+1)
+    stretches = as_int64(ids[starts[:, None] + np.arange(context + 1)])  # (B, T+1)
     return stretches[:, :-1].copy(), stretches[:, 1:].copy()
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.autograd.tensor import value_of
-from chainrule.models.configs import check_sequences, check_sizes
+from chainrule.models.configs import check_sizes, sequences
 from chainrule.models.counting import check_memory
 from chainrule.models.datasets import IGNORE, Ids
 from chainrule.models.generation import check_count, choice, chosen, stop_ids
@@ -112,8 +112,7 @@ class Side(Module):
         self, ids: Any, memory: Any = None, *, mask: Any = None, memory_mask: Any = None, cache: KVCache | None = None
     ) -> Any:
         """ids (B, T) or (T,), memory (B, S, d), masks as `padding_mask` makes them (B, 1, 1, T or S) -> (B, T, d)."""
-        ids = np.asarray(ids)
-        check_sequences(ids)
+        ids = sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
         if cache is not None:
             cache.check_layers(2 * self.config.n_layer)
@@ -171,6 +170,7 @@ class EncoderDecoder(Module):
 
     def encode(self, source_ids: Any, source_mask: Any = None) -> Any:
         """The encoder's rows: source (B, S) -> (B, S, d)."""
+        source_ids = sequences(source_ids)
         return self.encoder(source_ids, mask=mask_of_tokens(source_mask, np.shape(source_ids)))
 
     def decode(self, target_ids: Any, memory: Any, source_mask: Any = None, *, cache: KVCache | None = None) -> Any:
@@ -201,7 +201,7 @@ class EncoderDecoder(Module):
         runs once, and the decoder only for the new token (see `nn.KVCache`). Each token is the likeliest, unless a temperature
         is given: that, top_k, top_p and seed are `generation.generate`'s. It raises as that does.
         """
-        source_ids = np.asarray(source_ids)
+        source_ids = sequences(source_ids)
         check_count(max_new_tokens)
         stop_ids(eos)
         choose = choice(temperature, top_k, top_p, seed, source_ids.shape[:-1])

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chainrule.autograd.tensor import Tensor, value_of
-from chainrule.models.datasets import Ids
+from chainrule.models.configs import rectangular
+from chainrule.models.datasets import Ids, as_int64
+from chainrule.models.tokenizers import Tokenizer
 from chainrule.nn import init
 from chainrule.nn.module import Module
 
@@ -125,6 +127,14 @@ def choice(temperature: float, top_k: int | None, top_p: float | None, seed: ini
     return drawn
 
 
+def _among_tokens(choose: Choice, tokenizer: Decoder | None) -> Choice:
+    """The same choice, among the ids that have a token."""
+    if not isinstance(tokenizer, Tokenizer):
+        return choose
+    n = tokenizer.vocab_size
+    return lambda logits: choose(logits[..., :n])
+
+
 def check_choice(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise ValueError for options that `probabilities` does not take."""
     if not _is(Real, temperature) or not 0 <= temperature < np.inf:
@@ -175,7 +185,8 @@ def generate(
         model: `GPT`, or one like it: model(ids, cache=…) -> logits, model.new_cache(), model.config.context. If its forward
             takes `last`, it is asked for the logits of the last row alone.
         temperature, top_k, top_p: see `probabilities`; temperature 0 is greedy.
-        tokenizer: decodes the new tokens, to look for stop_strings.
+        tokenizer: decodes the new tokens, to look for stop_strings. Of one in `models.tokenizers`, only its tokens are chosen:
+            a model may have more rows, which fill its vocabulary up to a round number.
         seed: the same seed gives the same tokens. Each sequence of a batch draws from a generator of its own, by its place.
         use_cache: False computes the whole prefix again for every token.
     Raises:
@@ -184,7 +195,7 @@ def generate(
         IndexError: for ids that the model does not have.
     """
     prompt = _checked_prompt(ids, max_new_tokens)
-    choose = choice(temperature, top_k, top_p, seed, prompt.shape[:-1])
+    choose = _among_tokens(choice(temperature, top_k, top_p, seed, prompt.shape[:-1]), tokenizer)
     ended = _ending(prompt.shape[:-1], stop, _strings(stop_strings, tokenizer), tokenizer)
     new = _tokens(on_arrays(model), prompt, max_new_tokens, choose, ended, use_cache)
     return np.concatenate([prompt, *(tokens[..., None] for tokens in new)], axis=-1)
@@ -213,7 +224,7 @@ def stream(
     if prompt.ndim != 1:
         raise ValueError(f"A stream is of one sequence, ids (T,); got {prompt.shape}. Use generate for a batch.")
     strings, stops = _strings(stop_strings, tokenizer), stop_ids(stop)
-    choose = choice(temperature, top_k, top_p, seed, ())
+    choose = _among_tokens(choice(temperature, top_k, top_p, seed, ()), tokenizer)
     ended = _ending((), stop, (), None)  # stop strings are the text's affair
     new = _tokens(on_arrays(model), prompt, max_new_tokens, choose, ended, use_cache)
     tokens = (int(token) for token in new)
@@ -332,13 +343,13 @@ def _until(pieces: Iterator[str], strings: Sequence[str]) -> Iterator[str]:
 
 
 def _checked_prompt(ids: ArrayLike, max_new_tokens: int) -> Ids:
-    prompt = np.asarray(value_of(ids))
+    prompt = rectangular(value_of(ids))
     if prompt.ndim in (1, 2) and prompt.size == 0:
         raise ValueError(f"A prompt has at least one token, such as the one a text begins with; got ids {prompt.shape}.")
     if prompt.ndim not in (1, 2) or prompt.dtype.kind not in "iu":
         raise TypeError(f"ids are integers (T,) or (B, T); got {prompt.dtype} {prompt.shape}. Encode the text first.")
     check_count(max_new_tokens)
-    return prompt.astype(np.int64)
+    return as_int64(prompt)
 
 
 def stop_ids(stop: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -346,7 +357,7 @@ def stop_ids(stop: int | Sequence[int] | None) -> tuple[int, ...]:
     tokens = np.array([] if stop is None else stop).reshape(-1)
     if tokens.size and tokens.dtype.kind not in "iu":
         raise TypeError(f"stop is the id of a token, or several; got {stop!r}.")
-    return tuple(int(token) for token in tokens)
+    return tuple(int(token) for token in as_int64(tokens))
 
 
 def _strings(strings: str | Sequence[str] | None, tokenizer: Decoder | None) -> tuple[str, ...]:

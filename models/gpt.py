@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Literal
 
-import numpy as np
-
 from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models import generation
-from chainrule.models.configs import Pretrained, check_sequences, check_sizes
+from chainrule.models.configs import Pretrained, check_sizes, sequences
 from chainrule.models.counting import check_memory
 from chainrule.nn import init
 from chainrule.nn.attention import Attention, mask_of_tokens
@@ -154,8 +152,7 @@ class GPT(Pretrained):
             ValueError: for more positions than the context, a mask of another shape, and a cache of another model's size.
         """
         config = self.config
-        ids = np.asarray(ids)
-        check_sequences(ids)
+        ids = sequences(ids)
         X = embedding(self.E, ids)  # (B, T, d)
         if cache is not None:
             cache.check_layers(config.n_layer)

@@ -150,7 +150,7 @@ class TextTask(_Language):
         """What the model writes after the text's first token."""
         if self.tokenizer is None:
             return ""
-        ids = generate(model, self.ids[:1], max_new_tokens=self.sample_length, seed=seed)
+        ids = generate(model, self.ids[:1], self.sample_length, tokenizer=self.tokenizer, seed=seed)
         return self.tokenizer.decode(ids, skip_special=True)
 
 
@@ -195,7 +195,9 @@ class DocumentsTask(_Language):
             return ""
         made = []
         for i in range(5):
-            ids = generate(model, [self.boundary], max_new_tokens=self.context, stop=self.boundary, seed=5 * seed + i)
+            ids = generate(
+                model, [self.boundary], self.context, stop=self.boundary, tokenizer=self.tokenizer, seed=5 * seed + i
+            )
             made.append(self.tokenizer.decode(ids, skip_special=True))
         return "\n".join(made)
 

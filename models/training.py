@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from chainrule.models import checkpoints, tasks
+from chainrule.models.counting import check_batch
 from chainrule.models.tasks import Task
 from chainrule.nn.checks import NUMBERS
 from chainrule.nn.dropout import Dropout, reseed
@@ -187,6 +188,7 @@ class Trainer:
         count, seconds: tokens (or examples) trained on since this object was made, and the time that took.
     Raises:
         FileExistsError: if the folder has a checkpoint: another run's, that would be lost. TypeError: if `about` is no dict.
+        ValueError: for a batch that no memory holds.
     """
 
     def __init__(
@@ -201,6 +203,7 @@ class Trainer:
         self.model, self.task, self.config, self.about = model, task, config or TrainingConfig(), about or {}
         if not isinstance(self.about, dict):
             raise TypeError(f"about is a dict; got {about!r}.")
+        check_batch(self.config.batch, getattr(task, "context", 1))
         self.optimizer = self.config.make_optimizer(model)
         self.schedule = self.config.make_schedule()
         self.has_dropout = any(isinstance(part, Dropout) and part.rate > 0 for _, part in model.named_modules())

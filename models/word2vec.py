@@ -25,7 +25,7 @@ from chainrule.autograd import default_dtype, named
 from chainrule.autograd.modes import MODE
 from chainrule.models.configs import check_sizes
 from chainrule.models.counting import check_memory
-from chainrule.models.datasets import IGNORE, Ids
+from chainrule.models.datasets import IGNORE, Ids, as_int64
 from chainrule.nn import init
 from chainrule.nn.checks import check_number, check_size
 from chainrule.nn.linear import embedding
@@ -133,7 +133,7 @@ def training_pairs(ids: ArrayLike, window: int, mode: Mode = "skipgram") -> tupl
         raise ValueError(f"Pairs come from one text of two or more words, integers (T,); got {text.dtype} {text.shape}.")
     if window < 1:
         raise ValueError(f"The window is at least one word; got {window}.")
-    text = text.astype(np.int64)
+    text = as_int64(text)
     if mode == "cbow":
         framed = np.pad(text, window, constant_values=IGNORE)
         around = np.lib.stride_tricks.sliding_window_view(framed, 2 * window + 1)  # (T, 2 · window + 1)
@@ -153,7 +153,7 @@ def subsample(ids: ArrayLike, rng: np.random.Generator, threshold: float = 1e-3)
     given = np.asarray(ids)
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
         raise ValueError(f"A text is of words, integers (T,) from 0; got {given.dtype} {given.shape}.")
-    text: Ids = given.astype(np.int64)
+    text = as_int64(given)
     frequency = np.bincount(text) / max(1, len(text))
     return text[rng.random(len(text)) < np.sqrt(threshold / frequency[text])]
 

@@ -69,7 +69,14 @@ def uniform(shape: tuple[int, ...], bound: float, seed: Seed) -> Parameter:
 
 def generator(seed: Seed) -> np.random.Generator:
     """One generator for all the parts of a model, so that no two start alike; None: the one that `manual_seed` sets."""
-    return _unseeded if seed is None else np.random.default_rng(seed)
+    return _unseeded if seed is None else _seeded(seed)
+
+
+def _seeded(seed: Seed) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:  # NumPy's words do not say of what
+        raise type(error)(f"seed is a whole number from 0, or a Generator; got {seed!r}.") from None
 
 
 def manual_seed(seed: int) -> None:
@@ -79,4 +86,4 @@ def manual_seed(seed: int) -> None:
     repeats itself. Threads share it: which of them draws first is then chance, unless their layers have seeds.
     """
     global _unseeded
-    _unseeded = np.random.default_rng(seed)
+    _unseeded = _seeded(seed)

@@ -324,6 +324,24 @@ def test_parameters_have_one_floating_dtype(dtypes, tmp_path):
         checkpoints.load_model(tmp_path / "a")
 
 
+def test_a_token_without_a_row(tmp_path):
+    for extra, fits in ((0, True), (1, False)):
+        tokenizer = CharTokenizer("abcde"[: CONFIG.vocab_size + extra] + "x" * extra)
+        checkpoints.save_model(tmp_path / "a", GPT(CONFIG), tokenizer)
+        if fits:
+            assert checkpoints.load_model(tmp_path / "a")[1] == tokenizer
+        else:
+            with pytest.raises(ValueError, match=r"a: the tokenizer has 6 tokens, but the model has rows for 5\."):
+                checkpoints.load_model(tmp_path / "a")
+
+
+def test_numbers_that_are_not_finite_are_kept(tmp_path):
+    model = MLP(MLPConfig((2, 2)))
+    model.b1.data = np.array([np.nan, np.inf])
+    checkpoints.save_model(tmp_path / "a", model)
+    assert same_bits(checkpoints.load_model(tmp_path / "a")[0].b1.data, model.b1.data)
+
+
 def test_a_folder_is_the_run_in_it(tmp_path):
     checkpoints.save_model(tmp_path / checkpoints.CHECKPOINT, MLP(MLPConfig((2, 2))), step=3)
     assert checkpoints.load_run(tmp_path)[1]["step"] == 3

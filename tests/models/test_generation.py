@@ -147,6 +147,24 @@ def test_frequencies_follow_the_probabilities():
 # One token after the other
 
 
+def test_prompts_that_are_none():
+    model = small()
+    for use in (model, model.generate):
+        with pytest.raises(ValueError, match="are equally long; got several lengths"):
+            use([[1, 2], [1]])
+        for wrong in ("abc", None, 2.5):
+            with pytest.raises(TypeError, match="ids are integers"):
+                use(wrong)
+    for arguments in ({"ids": np.array([2**63], np.uint64)}, {"ids": [1], "stop": 2**63}):
+        with pytest.raises(IndexError, match="got 9223372036854775808"):
+            model.generate(**arguments)
+    for wrong, error in ((-1, ValueError), ("a", TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match=f"seed is a whole number from 0, or a Generator; got {wrong!r}"):
+            model.generate([1], seed=wrong)
+        with pytest.raises(error, match="seed is a whole number"):
+            GPT(model.config, seed=wrong)
+
+
 def test_greedy_is_the_argmax_of_the_last_row():
     model = small()
     ids = np.array([3, 1, 4])

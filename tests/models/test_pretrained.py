@@ -286,6 +286,26 @@ def test_a_folder_in_bfloat16_with_its_tokenizer_writes(tmp_path, capsys):
     assert "no tokenizer" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("rows", [250, 300])
+def test_a_tokenizer_that_has_not_as_many_tokens_as_the_model_rows(rows, tmp_path, capsys):
+    """Fewer rows are refused; of more, which are padding, none is ever drawn."""
+    tokenizer = BPETokenizer.train("", 257)
+    shapes = {name: (rows, 8) if shape[0] == 7 else shape for name, shape in LLAMA_SHAPES.items()}
+    folder = write(tmp_path, {**LLAMA, "vocab_size": rows, "max_position_embeddings": 16}, filled(shapes))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer.to_dict()["model"]))
+    code = main(["sample", str(folder), "--prompt", "one", "--max-new-tokens", "99", "--temperature", "5"])
+    printed = capsys.readouterr()
+    if rows < 257:
+        assert code == 2
+        assert "the tokenizer has 257 tokens, but the model has rows for 250. Is it the model's?" in printed.err
+        return
+    assert code == 0
+    assert printed.out.startswith("one")
+    model = checkpoints.load_model(folder)[0]
+    ids = [model.generate(tokenizer.encode("one"), 99, tokenizer=given, temperature=5) for given in (tokenizer, None)]
+    assert [drawn.max() >= 257 for drawn in ids] == [False, True]
+
+
 def test_the_tokenizer_of_a_bert(tmp_path):
     folder = write(tmp_path, BERT_BASE, filled(BERT_SHAPES))
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")

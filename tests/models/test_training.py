@@ -589,6 +589,21 @@ def test_configs_that_make_no_sense(changes, said):
         TrainingConfig(**changes)
 
 
+@pytest.mark.parametrize("batch", [999_999_999_999, 10**30])
+def test_a_batch_that_no_memory_holds(batch, tmp_path):
+    with pytest.raises(ValueError, match=f"batch is what the memory holds, .* got {batch}"):
+        Trainer(gpt(), text_task(), replace(CONFIG, batch=batch), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sample_of_a_padded_vocabulary_is_text():
+    """Rows that no token has are never chosen, though their logits are the largest."""
+    model = gpt(vocab_size=TOKENIZER.vocab_size + 3)
+    model.norm.beta.data = np.ones(8, np.float32)
+    model.E.data = np.where(np.arange(TOKENIZER.vocab_size + 3)[:, None] < TOKENIZER.vocab_size, model.E.data, np.float32(9))
+    assert len(text_task().sample(model, 0)) == 21
+
+
 def test_an_optimizer_that_is_not_known():
     with pytest.raises(ValueError, match='optimizer is "adamw", "adam" or "sgd"; got'):
         Trainer(gpt(), text_task(), TrainingConfig(optimizer="lion"))
