@@ -12,6 +12,7 @@ print(trace(loss, W[0, 0]))  # how the error reaches W[0,0], node by node
 from chainrule import models, nn, viz
 from chainrule.autograd import (
     Tensor,
+    backward_steps,
     checkpoint,
     default_dtype,
     detect_anomaly,
@@ -44,6 +45,7 @@ __all__ = [
     "Tensor",
     "Value",
     "as_graph",
+    "backward_steps",
     "checkpoint",
     "debug",
     "default_dtype",
