@@ -389,7 +389,7 @@ def _verdict(received: float, slopes: Slopes, bar: float, rtol: float, narrow: f
 
 
 def gradcheck(
-    f: Callable[..., Any],
+    f: Callable[..., Any] | Tensor,
     *inputs: Any,
     method: Method = "ridders",
     step: float | None = None,
