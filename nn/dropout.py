@@ -42,7 +42,7 @@ class Dropout(Module):
     def __init__(self, rate: float, seed: int | Sequence[int] | None = None) -> None:
         check_number(RATE, rate, high=1)
         self.rate = rate
-        self.rng = np.random.default_rng(int(init.generator(None).integers(2**63)) if seed is None else seed)
+        self.rng = init.generator(int(init.generator(None).integers(2**63)) if seed is None else seed)
 
     def forward(self, x: Any) -> Any:
         return dropout(x, self.rate, self.rng) if self.training else x

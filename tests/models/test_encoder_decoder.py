@@ -318,3 +318,10 @@ def test_the_context_ends(positions):
     with pytest.raises(ValueError, match="context is 4 positions; got 5"):
         model.generate(SOURCE[:, :4], 5, bos=6)
     assert model.training
+
+
+def test_sources_of_several_lengths():
+    model = EncoderDecoder(EncoderDecoderConfig(source_vocab=5, target_vocab=5, context=4, n_layer=1, n_head=1, d_model=4))
+    for use in (lambda ids: model(ids, [[1], [1]]), model.encode, lambda ids: model.generate(ids, 2, bos=1, eos=2)):
+        with pytest.raises(ValueError, match="are equally long; got several lengths"):
+            use([[1, 2], [1]])

@@ -54,3 +54,9 @@ def test_every_run_starts_alike():
     code = "from chainrule import nn; print(nn.Linear(2, 2).W.data.tolist())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said == f"{nn.Linear(2, 2).W.data.tolist()}\n"  # after manual_seed(0): see conftest
+
+
+def test_seeds_that_are_none():
+    for use in (nn.init.generator, nn.init.manual_seed, lambda seed: nn.Dropout(0.5, seed=seed)):
+        with pytest.raises(ValueError, match="seed is a whole number from 0, or a Generator; got -1"):
+            use(-1)
