@@ -6,7 +6,7 @@ layers without a seed share (see `manual_seed`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -67,12 +67,12 @@ def uniform(shape: tuple[int, ...], bound: float, seed: Seed) -> Parameter:
     return Parameter(generator(seed).uniform(-bound, bound, shape).astype(MODE.get().dtype))
 
 
-def generator(seed: Seed) -> np.random.Generator:
+def generator(seed: Seed | Sequence[int]) -> np.random.Generator:
     """One generator for all the parts of a model, so that no two start alike; None: the one that `manual_seed` sets."""
     return _unseeded if seed is None else _seeded(seed)
 
 
-def _seeded(seed: Seed) -> np.random.Generator:
+def _seeded(seed: Seed | Sequence[int]) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:  # NumPy's words do not say of what
