@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import textwrap
 import tomllib
@@ -414,7 +415,7 @@ def _run(trainer: Trainer, folder: Path) -> int:
         with report:
             trainer.run(report)
     except Interrupted as interrupted:
-        print(f"\n{interrupted}\nchainrule train --resume --out {folder}", file=sys.stderr)
+        print(f"\n{interrupted}\nchainrule train --resume --out {shlex.quote(str(folder))}", file=sys.stderr)
         code = 128 + interrupted.signal
     except Diverged as error:
         print(f"chainrule: {error}", file=sys.stderr)
@@ -501,15 +502,21 @@ class Bar(Lines):
 
 def run_sample(arguments: argparse.Namespace) -> int:
     path = Path(arguments.path)
+    if not path.exists() and ("runs" / path).exists():
+        raise Failure(f"there is no {path}. Did you mean runs/{path}?")
     try:
         model, tokenizer, metadata = checkpoints.load_model(path)
-        if not isinstance(model, GPT) or tokenizer is None:
-            raise Failure(f"{path} holds a {type(model).__name__} that writes no text, or no tokenizer.")
+        if not isinstance(model, GPT):
+            raise Failure(f"{path} holds a model of the kind {type(model).__name__}, which writes no text; a GPT does.")
+        if tokenizer is None:
+            raise Failure(f"{path} holds a GPT without a tokenizer: save it with one, by checkpoints.save_model.")
         recipe = Saved.read(path, metadata).recipe if "training" in metadata else None
         lines = recipe is not None and recipe.get("lines", False)
         if lines and tasks.BOUNDARY not in tokenizer.special:
             raise Failure(f"{path} is of documents, but its tokenizer has no {tasks.BOUNDARY} to begin one with.")
         for i in range(arguments.count):
+            if i and not lines:
+                print("---")  # a text may have many lines
             for piece in _pieces(model, tokenizer, lines, arguments, i):
                 print(piece, end="", flush=True)
             print(flush=True)
