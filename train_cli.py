@@ -509,7 +509,10 @@ def run_sample(arguments: argparse.Namespace) -> int:
         if not isinstance(model, GPT):
             raise Failure(f"{path} holds a model of the kind {type(model).__name__}, which writes no text; a GPT does.")
         if tokenizer is None:
-            raise Failure(f"{path} holds a GPT without a tokenizer: save it with one, by checkpoints.save_model.")
+            raise Failure(
+                f"{path} holds a GPT without a tokenizer. A Hugging Face folder needs its tokenizer.json; "
+                "checkpoints.save_model writes one beside the parameters."
+            )
         recipe = Saved.read(path, metadata).recipe if "training" in metadata else None
         lines = recipe is not None and recipe.get("lines", False)
         if lines and tasks.BOUNDARY not in tokenizer.special:
