@@ -60,7 +60,7 @@ def probabilities(
         weights = np.where(_largest(scores, top_k), weights, 0)
     p = weights / np.sum(weights, axis=-1, keepdims=True)
     if top_p is not None and top_p < 1:
-        p = np.where(_nucleus(p, top_p), p, 0)
+        p = np.where(_nucleus(p, scores, top_p), p, 0)
         p /= np.sum(p, axis=-1, keepdims=True)
     return p
 
@@ -80,9 +80,12 @@ def _largest(scores: Any, k: int) -> Any:
     return above | (equal & (np.cumsum(equal, axis=-1) <= room))
 
 
-def _nucleus(p: Any, top_p: float) -> Any:
-    """True at the fewest likeliest entries of each row whose sum reaches top_p; of equal ones at the first."""
-    order = np.argsort(-p, axis=-1, kind="stable")
+def _nucleus(p: Any, scores: Any, top_p: float) -> Any:
+    """True at the fewest likeliest entries of each row whose sum reaches top_p; of equal ones at the first.
+
+    Likeliest by their scores: other scores may have the same p, to rounding.
+    """
+    order = np.argsort(-scores, axis=-1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=-1)
     before = np.cumsum(ordered, axis=-1) - ordered  # what the likelier ones sum to
     kept = np.empty(p.shape, bool)

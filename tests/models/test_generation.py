@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -81,6 +81,7 @@ def test_rows_are_cut_each_for_itself():
     st.none() | st.integers(1, 9),
     st.none() | st.floats(0.01, 1),
 )
+@example([0.0, 2.0**-126], 1.0, None, 0.5)  # both have p = 1/2
 def test_they_are_a_distribution_and_keep_the_likeliest(logits, temperature, top_k, top_p):
     p = probabilities(logits, temperature, top_k, top_p)
     assert p.dtype == np.float64
