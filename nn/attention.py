@@ -22,7 +22,7 @@ from chainrule.autograd.broadcasting import unbroadcast
 from chainrule.autograd.primitives.products import transposed
 from chainrule.autograd.tensor import frozen, value_of
 from chainrule.nn import init
-from chainrule.nn.cache import LayerCache
+from chainrule.nn.cache import AllOrNothing, LayerCache
 from chainrule.nn.checks import broadcasts, check_number, check_size
 from chainrule.nn.dropout import Dropout
 from chainrule.nn.init import Seed
@@ -543,14 +543,9 @@ class Attention(Module):
             cache: this layer's part of a `KVCache`. The keys and values of x are appended to it, and all of it is read; those
                 of a context are kept at the first call, and read again in later ones. A call that raises leaves it as it was.
         """
-        before = 0 if cache is None else cache.length
-        try:
+        with AllOrNothing(cache):
             Z = self._read(x, context, mask, bias, cache)  # (…, H, n, d_v)
             return affine(joined_heads(Z), self.WO, self.bO)
-        except BaseException:
-            if cache is not None:
-                cache.crop(before)
-            raise
 
     def head_outputs(self, x: Any, context: Any = None, *, mask: Any = None, bias: Any = None) -> Any:
         """Z^h WO^h (…, H, n, d_model): what each head adds. Their sum over heads, plus bO, is the output (notes 6.5)."""

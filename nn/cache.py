@@ -74,10 +74,14 @@ class LayerCache:
 
 
 class AllOrNothing:
-    """`with AllOrNothing(cache):` if what is done inside raises, no layer keeps keys of this call that came to nothing."""
+    """`with AllOrNothing(cache):` if what is done inside raises, no layer keeps keys of this call that came to nothing.
 
-    def __init__(self, cache: KVCache | None) -> None:
-        self.before = [] if cache is None else [(layer, layer.length) for layer in cache.layers]
+    `cache` is a model's, the part of one layer, or None.
+    """
+
+    def __init__(self, cache: KVCache | LayerCache | None) -> None:
+        layers = [] if cache is None else cache.layers if isinstance(cache, KVCache) else [cache]
+        self.before = [(layer, layer.length) for layer in layers]
 
     def __enter__(self) -> None:
         pass
