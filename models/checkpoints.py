@@ -97,28 +97,33 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, str]]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
-    arrays = {}
     with opened(path) as file:
-        for name in file.keys():  # noqa: SIM118 (not a dict)
-            kind = file.get_slice(name).get_dtype()
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        for name, kind in kinds.items():
             if kind not in DTYPES:
                 raise ValueError(f"{path}: {name} is kept as {kind}; supported are {', '.join(DTYPES)}.")
-            arrays[name] = _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
+        widened = _bfloat16(path, [name for name, kind in kinds.items() if kind == "BF16"])
+        arrays = {name: widened[name] if name in widened else file.get_tensor(name) for name in kinds}
         return arrays, dict(file.metadata() or {})
 
 
-def _bfloat16(path: Path, name: str) -> Any:
-    """A bfloat16 array as float32, whose upper half its bits are.
+def _bfloat16(path: Path, names: list[str]) -> Arrays:
+    """The bfloat16 arrays of these names as float32, whose upper half their bits are.
 
     The file is the length of the header (8 bytes), the header (JSON), the numbers.
     """
+    if not names:
+        return {}
+    arrays = {}
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(length))[name]
-        start, end = entry["data_offsets"]
-        file.seek(8 + length + start)
-        bits = np.frombuffer(file.read(end - start), "<u2")
-    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
+        entries = json.loads(file.read(length))
+        for name in names:
+            start, end = entries[name]["data_offsets"]
+            file.seek(8 + length + start)
+            bits = np.frombuffer(file.read(end - start), "<u2")
+            arrays[name] = (bits.astype(np.uint32) << 16).view(np.float32).reshape(entries[name]["shape"])
+    return arrays
 
 
 @contextmanager
