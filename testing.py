@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.autograd.check import ATOL, RTOL, Entry, GradcheckReport, Method, check_direction, differences, gradcheck
+from chainrule.autograd.check import ATOL, RTOL, Entry, GradcheckReport, Method, Recorded, checked_parts, differences, gradcheck
 from chainrule.autograd.describe import forward_text, rule_text, source_text
-from chainrule.autograd.graph import ancestors, find, replay
-from chainrule.autograd.ledger import parse_entry
+from chainrule.autograd.graph import ancestors, replay
 from chainrule.autograd.modes import enable_grad, no_grad, record_sources
 from chainrule.autograd.reverse import chain_rule, fitted, gradients, quiet
 from chainrule.autograd.tensor import Tensor, options_of, value_of
@@ -55,7 +54,7 @@ def assert_gradients(
         the report, all of whose entries are ok.
     """
     __tracebackhide__ = True
-    parts = _recorded_parts(f, *inputs) if isinstance(f, Tensor) else []
+    parts = checked_parts(f, *inputs) if isinstance(f, Tensor) else []
     count = sum(len(places) for _, places in parts) if parts else sum(np.size(value_of(x)) for x in inputs)
     if count <= few:
         report = gradcheck(f, *inputs, method=method, rtol=rtol, atol=atol)
@@ -65,16 +64,6 @@ def assert_gradients(
     if isinstance(f, Tensor):
         return _assert_along_directions(f.label, f, parts, method, rtol, atol, directions)
     return _assert_function(f, inputs, method, rtol, atol, directions)
-
-
-def _recorded_parts(loss: Tensor, target: Tensor | str | None = None) -> list[Part]:
-    """What `gradcheck(loss, target)` checks."""
-    name, key = (None, None) if target is None or isinstance(target, Tensor) else parse_entry(target)
-    if isinstance(target, Tensor):
-        nodes = [target]
-    else:
-        nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
-    return [(node, np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])) for node in nodes]
 
 
 def _assert_function(
@@ -105,16 +94,16 @@ def _assert_along_directions(
     name: str, loss: Tensor, parts: Sequence[Part], method: Method, rtol: float, atol: float, directions: int
 ) -> GradcheckReport:
     __tracebackhide__ = True
-    rng = np.random.default_rng(1)
+    rng, recorded = np.random.default_rng(1), Recorded(loss)
     entries: list[Entry] = []
     for (leaf, places), gradient in zip(parts, gradients(loss, [leaf for leaf, _ in parts]), strict=True):
         for _ in range(directions):
             d = np.zeros(leaf.shape)
             d.flat[places] = rng.standard_normal(len(places))
-            entry = check_direction(loss, leaf, d, _slope(gradient, d), method=method, rtol=rtol, atol=atol)
+            entry = recorded.check(leaf, d, _slope(gradient, d), method=method, rtol=rtol, atol=atol)
             entries.append(entry)
             if entry.verdict != "ok":
-                raise AssertionError(_failure(name, loss, (leaf, places), gradient, d, entry, method, rtol, atol))
+                raise AssertionError(_failure(name, recorded, (leaf, places), gradient, d, entry, method, rtol, atol))
     return GradcheckReport(name, method, tuple(entries), ("checked along random directions, not entry by entry",))
 
 
@@ -194,13 +183,13 @@ def _moved(node: Tensor, position: int, g: Any, dx: Any) -> Callable[[float], fl
 
 
 def _failure(
-    name: str, loss: Tensor, part: Part, gradient: Any, d: Any, entry: Entry, method: Method, rtol: float, atol: float
+    name: str, recorded: Recorded, part: Part, gradient: Any, d: Any, entry: Entry, method: Method, rtol: float, atol: float
 ) -> str:
     lines = [f"The gradient of {name} by {part[0].label}, along a random direction, is {entry.verdict}:", f"  {entry}"]
     if entry.verdict == "wrong":
-        worst = _narrowed(loss, part, gradient, d, method, rtol, atol)
+        worst = _narrowed(recorded, part, gradient, d, method, rtol, atol)
         lines += ["The entry that shows it:", f"  {worst}"]
-        lines += _blame(wrong_rules(loss))
+        lines += _blame(wrong_rules(recorded.loss))
     return "\n".join(lines)
 
 
@@ -222,14 +211,14 @@ def _suspects(f: Callable[..., Any] | Tensor, inputs: Sequence[Any]) -> list[str
     return _blame(wrong_rules(loss)) if isinstance(loss, Tensor) and loss.requires_grad else []
 
 
-def _narrowed(loss: Tensor, part: Part, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:
+def _narrowed(recorded: Recorded, part: Part, gradient: Any, d: Any, method: Method, rtol: float, atol: float) -> Entry:
     """The check of one entry, found by halving: of a direction with an error, one half has at least half of it."""
     leaf, places = part
 
     def checked(half: Any) -> Entry:
         direction = np.zeros(leaf.shape)
         direction.flat[half] = d.flat[half] if len(half) > 1 else 1.0
-        return check_direction(loss, leaf, direction, _slope(gradient, direction), method=method, rtol=rtol, atol=atol)
+        return recorded.check(leaf, direction, _slope(gradient, direction), method=method, rtol=rtol, atol=atol)
 
     while len(places) > 1:
         halves = [checked(half) for half in np.array_split(places, 2)]

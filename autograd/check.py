@@ -503,22 +503,23 @@ def check_graph(
     Raises:
         ValueError, TypeError: as `check_entry`. KeyError: if no node has the name. IndexError: if the index is out of range.
     """
-    if loss.size != 1:
-        raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
+    recorded, parts, entries = Recorded(loss), checked_parts(loss, target), []
+    for (node, places), gradient in zip(parts, gradients(loss, [node for node, _ in parts]), strict=True):
+        indices = [tuple(map(int, np.unravel_index(place, node.shape))) for place in places]
+        for index in _sampled(indices, sample):
+            got, direction = float(gradient[index]), _direction(node.shape, index)
+            entries.append(recorded.check(node, direction, got, method=method, step=step, rtol=rtol, atol=atol))
+    return GradcheckReport(loss.label, method, tuple(entries))
+
+
+def checked_parts(loss: Tensor, target: Tensor | str | None = None) -> list[tuple[Tensor, Any]]:
+    """What `check_graph(loss, target)` checks: nodes, and the flat places of those of their entries that are meant."""
     name, key = (None, None) if target is None or isinstance(target, Tensor) else parse_entry(target)
     if isinstance(target, Tensor):
         nodes = [target]
     else:
         nodes = [node for node in ancestors(loss) if node.is_leaf] if name is None else [find(loss, name)]
-    entries = []
-    recorded = _Recorded(loss)
-    for node, gradient in zip(nodes, gradients(loss, nodes), strict=True):
-        places = np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])
-        indices = [tuple(map(int, np.unravel_index(place, node.shape))) for place in places]
-        for index in _sampled(indices, sample):
-            got, direction = float(gradient[index]), _direction(node.shape, index)
-            entries.append(recorded.check(node, direction, got, method, step, rtol, atol))
-    return GradcheckReport(loss.label, method, tuple(entries))
+    return [(node, np.ravel(np.arange(node.size).reshape(node.shape)[... if key is None else key])) for node in nodes]
 
 
 def check_entry(
@@ -567,19 +568,11 @@ def check_direction(
     A direction that is 1 at one entry and 0 elsewhere checks that entry; else the entry's `index` is None. The arguments and
     what is raised are those of `check_entry`; also ValueError if the direction has not the shape of the leaf.
     """
-    _check_method(method)
-    direction = np.asarray(direction, dtype=np.float64)
-    if direction.shape != leaf.shape:
-        raise ValueError(f"A direction has the shape {leaf.shape} of {leaf.path}; got {direction.shape}.")
-    if loss.size != 1:
-        raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
-    if leaf not in set(ancestors(loss)):
-        raise ValueError(f"{loss.path} does not depend on {leaf.path}: it is not in its graph.")
-    return _Recorded(loss).check(leaf, direction, gradient, method, step, rtol, atol)
+    return Recorded(loss).check(leaf, direction, gradient, method=method, step=step, rtol=rtol, atol=atol)
 
 
-class _Recorded:
-    """A recorded graph, and what all checks of it need.
+class Recorded:
+    """A recorded graph, and what all checks of it need. Raises ValueError if the loss is not a single number.
 
     Attributes:
         loss: the output, with the leaves it was computed from.
@@ -589,6 +582,9 @@ class _Recorded:
     """
 
     def __init__(self, loss: Tensor) -> None:
+        if loss.size != 1:
+            raise ValueError(f"The loss is a single number; {loss.path} has shape {loss.shape}.")
+        self.nodes = set(ancestors(loss))
         self.loss, self.standing_in = as_recorded(loss)
         self.ones = np.ones(loss.shape, loss.dtype)
         self.opened, self.renewed = _opened(self.loss)
@@ -598,9 +594,23 @@ class _Recorded:
         self.lifted = {n: n.data.astype(np.float64) for n in ancestors(self.loss) if n.is_leaf and n.dtype != np.float64}
 
     def check(
-        self, leaf: Tensor, direction: Any, gradient: float, method: Method, step: float | None, rtol: float, atol: float
+        self,
+        leaf: Tensor,
+        direction: Any,
+        gradient: float,
+        *,
+        method: Method = "ridders",
+        step: float | None = None,
+        rtol: float = RTOL,
+        atol: float = ATOL,
     ) -> Entry:
         """Of ⟨∂loss/∂leaf, direction⟩ = gradient; see `check_direction`."""
+        _check_method(method)
+        direction = np.asarray(direction, dtype=np.float64)
+        if direction.shape != leaf.shape:
+            raise ValueError(f"A direction has the shape {leaf.shape} of {leaf.path}; got {direction.shape}.")
+        if leaf not in self.nodes:
+            raise ValueError(f"{self.loss.path} does not depend on {leaf.path}: it is not in its graph.")
         leaf = self.standing_in.get(leaf, leaf)
         x = leaf.data.astype(np.float64)
         places = np.argwhere(direction)
@@ -792,11 +802,13 @@ _DIFFERENCES = {"ridders": differences, "central": central}
 __all__ = [
     "Entry",
     "GradcheckReport",
+    "Recorded",
     "Slopes",
     "central",
     "check_direction",
     "check_entry",
     "check_graph",
+    "checked_parts",
     "differences",
     "gradcheck",
     "ridders",

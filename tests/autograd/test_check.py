@@ -617,6 +617,10 @@ def test_what_a_recorded_graph_refuses():
         check_entry(loss, x, (0, 5), 0.0)
     with pytest.raises(ValueError, match=r"shape \(2, 2\)"):
         check_direction(loss, x, np.ones(2), 0.0)
+    with pytest.raises(ValueError, match="does not depend on other"):
+        gradcheck(loss, other)
+    with pytest.raises(ValueError, match="The methods are"):
+        check_graph(loss, x, method="forward")
 
 
 def test_checking_leaves_no_trace():
